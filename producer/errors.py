@@ -1,0 +1,55 @@
+"""The errors of Icefleet, told apart by what the caller does next.
+
+Each carries one sentence that a person reads and that says what to do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Reason(StrEnum):
+    """Why a request or a unit is refused."""
+
+    USAGE = "usage"
+    CONFIGURATION = "configuration"
+    UNKNOWN_CATALOG = "unknown catalog"
+    UNKNOWN_TABLE = "unknown table"
+    UNKNOWN_BRANCH = "unknown branch"
+    UNKNOWN_JOB = "unknown job"
+    FORMAT_VERSION = "format version"
+    WHERE = "where"
+    BROKER = "broker"
+    FILE_FORMAT = "file format"
+    KEY_TYPE = "key type"
+    ENCRYPTED = "encrypted file"
+
+
+class IcefleetError(Exception):
+    """Whatever Icefleet raises on purpose; the text is one sentence for a person."""
+
+    #: What the command line exits with.
+    exit_status: ClassVar[int] = 1
+
+
+class Refused(IcefleetError):
+    """What is asked cannot be done as it stands: change the request or the configuration. Nothing was written."""
+
+    exit_status = 2
+
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class Corrupt(IcefleetError):
+    """The table's own files are wrong; the text names the file. Trying again does not help."""
+
+
+class Conflict(IcefleetError):
+    """The table changed so that the plan no longer fits: plan again."""
+
+
+class Failed(IcefleetError):
+    """Gave up after the attempts that the settings allow."""

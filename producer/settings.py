@@ -1,0 +1,100 @@
+"""Settings: every ``ICEFLEET_…`` variable, its default and its range, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from producer.errors import Reason, Refused
+
+PREFIX = "ICEFLEET_"
+
+Seconds = Annotated[int, Field(gt=0)]
+Megabytes = Annotated[int, Field(ge=64)]
+
+
+class Settings(BaseSettings):
+    """What a process of Icefleet is configured with; read from the environment, then from a file ``.env``.
+
+    Values are checked when they are read: :meth:`load` raises :class:`~producer.errors.Refused` and names the variable.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+
+    broker_url: str = Field("", description="Celery broker, such as redis://host:6379/0; empty: work in this process")
+    board_url: str = Field("", description="Redis for reports, locks and the list of jobs; empty: the broker if it is Redis")
+    catalogs: str = Field("default", description="catalogs whose tables the sweeper looks after, separated by commas")
+
+    unit_mb: int = Field(256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split")
+    max_attempts: int = Field(3, ge=1, le=100, description="times that a unit is tried before it counts as failed")
+    max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
+    commit_attempts: int = Field(10, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
+
+    cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
+    heap_mb: int = Field(0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most")
+    memory_mb: int = Field(0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup")
+    scratch_dir: str = Field("", description="where workers spill; empty: the system's temporary directory")
+
+    unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
+    shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")
+    sweep_seconds: Seconds = Field(60, description="how often the sweeper looks for jobs that lost a message")
+    recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
+    report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
+
+    @field_validator("catalogs")
+    @classmethod
+    def _some_catalog(cls, value: str) -> str:
+        if not any(name.strip() for name in value.split(",")):
+            raise ValueError("names no catalog")
+        return value
+
+    @field_validator("heap_mb", "memory_mb")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < 256:
+            raise ValueError("is less than Spark needs: 256 at least, or 0 to choose by the machine")
+        return value
+
+    @classmethod
+    def load(cls) -> Settings:
+        """The settings of this process; refuses a value that is out of its range and says which."""
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
+            raise Refused(Reason.CONFIGURATION, f"{name}={first['input']!r}: {first['msg']}.") from error
+
+    @property
+    def local(self) -> bool:
+        """Whether jobs run in the calling process, for want of a broker."""
+        return not self.broker_url
+
+    @property
+    def redis_url(self) -> str:
+        """Where the board is kept; empty when there is no Redis."""
+        return self.board_url or (self.broker_url if self.broker_url.startswith(("redis://", "rediss://")) else "")
+
+    @property
+    def catalog_names(self) -> tuple[str, ...]:
+        """The catalogs that the sweeper visits."""
+        return tuple(name.strip() for name in self.catalogs.split(",") if name.strip())
+
+    @property
+    def hard_limit(self) -> int:
+        """Seconds after which a unit's process is killed; a message is redelivered only later than that."""
+        return self.unit_seconds + 60
+
+    @property
+    def visibility_timeout(self) -> int:
+        """Seconds after which Redis gives an unacknowledged message to another worker (counted once, from delivery)."""
+        return self.hard_limit + self.shutdown_seconds + 600
+
+    def described(self) -> Iterator[tuple[str, str, str, str]]:
+        """Each setting as (variable, value, source, description)."""
+        for name, field in type(self).model_fields.items():
+            source = "set" if name in self.model_fields_set else "default"
+            yield PREFIX + name.upper(), str(getattr(self, name)), source, field.description or ""
