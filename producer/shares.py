@@ -1,0 +1,68 @@
+"""How the partitions of a table are cut and bundled into units of about the same cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from producer.manifests import LiveFile
+from producer.reach import PartitionKey, Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Data files of one partition together with the deletes that reach them; cost is in bytes that will be read."""
+
+    scope: PartitionKey
+    #: What a person reads of the partition.
+    label: str
+    files: tuple[tuple[LiveFile, tuple[Reach, ...]], ...]
+    cost: int
+    refused: str | None = None
+
+
+@dataclass
+class _Chunk:
+    files: list[tuple[LiveFile, tuple[Reach, ...]]] = field(default_factory=list)
+    cost: int = 0
+
+
+def split(share: Share, costs: dict[str, int], deletes_cost: int, limit: int) -> Iterator[Share]:
+    """Cut a partition whose cost exceeds ``limit`` into shares below it.
+
+    Every share reads the partition's deletes again, so that a share is at least as large as they are.
+    """
+    room = max(limit - deletes_cost, deletes_cost, 1)
+    chunks, current = [], _Chunk()
+    for file in share.files:
+        cost = costs[file[0].path]
+        if current.files and current.cost + cost > room:
+            chunks.append(current)
+            current = _Chunk()
+        current.files.append(file)
+        current.cost += cost
+    chunks.append(current)
+    for number, chunk in enumerate(chunks, 1):
+        label = share.label if len(chunks) == 1 else f"{share.label} {number}/{len(chunks)}"
+        yield replace(share, label=label, files=tuple(chunk.files), cost=chunk.cost + deletes_cost)
+
+
+def bundle(shares: Iterable[Share], limit: int) -> Iterator[tuple[Share, ...]]:
+    """Put small shares together, in order, up to ``limit``; refused ones stay apart, so as to spoil nothing else."""
+    current: list[Share] = []
+    for share in shares:
+        if share.refused is not None:
+            yield (share,)
+            continue
+        if current and sum(s.cost for s in current) + share.cost > limit:
+            yield tuple(current)
+            current = []
+        current.append(share)
+    if current:
+        yield tuple(current)
+
+
+def label(shares: tuple[Share, ...]) -> str:
+    """What a person reads of a bundle."""
+    first = shares[0].label
+    return first if len(shares) == 1 else f"{first} +{len(shares) - 1} more"

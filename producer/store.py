@@ -1,0 +1,224 @@
+"""A job's records on its table's storage: plan, units, attempts, staged, failed, cancelled.
+
+Storage is what a job's state is derived from. Records are small JSON objects below ``_icefleet/`` at the table's
+location, a name that Iceberg's orphan clean-ups leave alone; all of them are gone when the job has ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+
+from producer.messages import Attempt, Failure, Operation, Plan, Report, Request, Staged, Unit, UnitHeader, Value
+
+V = TypeVar("V", bound=Value)
+A = TypeVar("A")
+B = TypeVar("B")
+
+ROOT = "_icefleet"
+_PROBES = 16
+
+
+class JobStore:
+    """The records of one job; every method is one or a few storage operations and keeps nothing in memory.
+
+    Args:
+        io: The table's file access.
+        location: The table's location.
+        token: The last part of the job's id.
+    """
+
+    def __init__(self, io: FileIO, location: str, token: str) -> None:
+        self._io = io
+        self._table = location.rstrip("/")
+        self._token = token
+        self._base = f"{self._table}/{ROOT}/{token}"
+
+    # -- the job -----------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ask everyone who works on the job to stop."""
+        self._write("cancelled", Request(job="", table=""))
+
+    def cancelled(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._exists("cancelled")
+
+    def close(self) -> None:
+        """Say that the job has ended: whoever still works on it withdraws what it wrote."""
+        self._write("closing", Request(job="", table=""))
+
+    def closed(self) -> bool:
+        """Whether the job has ended, been cancelled, or is gone altogether."""
+        return self._exists("closing") or self._exists("cancelled") or not self._exists("0/plan")
+
+    def write_report(self, report: Report) -> None:
+        """Leave the report on storage, where there is no Redis to keep it."""
+        self._write("report", report)
+
+    def report(self) -> Report | None:
+        """The report left on storage."""
+        return self._read("report", Report)
+
+    # -- the table ---------------------------------------------------------------------------------------------
+
+    def write_current(self, request: Request) -> None:
+        """Note at the table which job works on it, so that a sweeper finds it when everything else is lost."""
+        self._write(f"../current-{request.operation}", request)
+
+    def current(self, operation: Operation) -> Request | None:
+        """The job that works on the table."""
+        return self._read(f"../current-{operation}", Request)
+
+    # -- plan and units ----------------------------------------------------------------------------------------
+
+    def write_plan(self, plan: Plan, units: Iterable[Unit]) -> None:
+        """Write one round's units and then its plan: a plan that can be read is whole."""
+        parallel(lambda unit: self._write(f"{plan.round}/unit-{unit.header.number}", unit), units)
+        self._write(f"{plan.round}/plan", plan)
+
+    def plan(self, round_: int) -> Plan | None:
+        """The plan of a round, or None when there is none, or none any more."""
+        return self._read(f"{round_}/plan", Plan)
+
+    def latest_plan(self) -> Plan | None:
+        """The plan of the last round that was planned."""
+        latest, round_ = None, 0
+        while (plan := self.plan(round_)) is not None:
+            latest, round_ = plan, round_ + 1
+        return latest
+
+    def unit(self, round_: int, number: int) -> Unit | None:
+        """One unit with its files."""
+        return self._read(f"{round_}/unit-{number}", Unit)
+
+    # -- attempts ----------------------------------------------------------------------------------------------
+
+    def claim(self, round_: int, attempt: Attempt) -> None:
+        """Note an attempt, or what it is about to write."""
+        self._write(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
+
+    def attempts(self, round_: int, unit: int) -> list[Attempt]:
+        """All attempts at a unit, first to last."""
+        found: list[Attempt] = []
+        while (attempt := self._read(f"{round_}/attempt-{unit}-{len(found)}", Attempt)) is not None:
+            found.append(attempt)
+        return found
+
+    def write_staged(self, round_: int, staged: Staged) -> None:
+        """Say that a unit is staged; the last thing that an attempt writes."""
+        self._write(f"{round_}/staged-{staged.unit}-{staged.attempt}", staged)
+
+    def staged(self, round_: int, unit: int) -> Staged | None:
+        """What the first attempt at a unit that came to its end has staged."""
+        number = 0
+        while (staged := self._read(f"{round_}/staged-{unit}-{number}", Staged)) is None:
+            if not self._exists(f"{round_}/attempt-{unit}-{number}"):
+                return None
+            number += 1
+        return staged
+
+    def write_failed(self, round_: int, failure: Failure) -> None:
+        """Say that a unit has failed for good."""
+        self._write(f"{round_}/failed-{failure.unit}", failure)
+
+    def failed(self, round_: int, unit: int) -> Failure | None:
+        """Why a unit has failed for good."""
+        return self._read(f"{round_}/failed-{unit}", Failure)
+
+    def outcome(self, round_: int, unit: int) -> Staged | Failure | None:
+        """How a unit ended; None while it has not."""
+        return self.staged(round_, unit) or self.failed(round_, unit)
+
+    def outcomes(self, plan: Plan) -> dict[int, Staged | Failure]:
+        """How the units that have ended ended, by number; refused ones count as failed."""
+        found = parallel(lambda unit: _refused(unit) or self.outcome(plan.round, unit.number), plan.units)
+        return {unit.number: outcome for unit, outcome in zip(plan.units, found, strict=True) if outcome is not None}
+
+    def pending(self, plan: Plan) -> Iterator[int]:
+        """Units that have not ended, the last one first: while a job runs, the first look usually finds one."""
+        for unit in reversed(plan.units):
+            if unit.refused is None and self.outcome(plan.round, unit.number) is None:
+                yield unit.number
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def clear(self, *, keep_report: bool = False) -> None:
+        """Delete every record, the plans last: while a plan can be read, a clean-up can be taken up again."""
+        plans, round_ = [], 0
+        while (plan := self.plan(round_)) is not None:
+            plans.append(plan)
+            round_ += 1
+        for plan in reversed(plans):
+            parallel(partial(self._clear_unit, plan.round), plan.units)
+            self._delete(f"{plan.round}/plan")
+        self._delete("cancelled")
+        self._delete("closing")
+        for operation in Operation:
+            if (current := self.current(operation)) is not None and current.token == self._token:
+                self._delete(f"../current-{operation}")
+        if not keep_report:
+            self._delete("report")
+        self._remove_folders(len(plans))
+
+    def _clear_unit(self, round_: int, unit: UnitHeader) -> None:
+        for attempt in reversed(self.attempts(round_, unit.number)):  # the first one last: it leads to the others
+            self._delete(f"{round_}/staged-{unit.number}-{attempt.number}")
+            self._delete(f"{round_}/attempt-{unit.number}-{attempt.number}")
+        self._delete(f"{round_}/failed-{unit.number}")
+        self._delete(f"{round_}/unit-{unit.number}")
+
+    def _remove_folders(self, rounds: int) -> None:
+        """Local disks keep empty folders, which object stores do not have."""
+        if not self._base.startswith(("file:", "/")):
+            return
+        local = self._base.removeprefix("file://").removeprefix("file:")
+        for folder in [f"{local}/{number}" for number in range(rounds)] + [local, os.path.dirname(local)]:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # not empty: another job's, or a record that is being written
+
+    def _path(self, name: str) -> str:
+        folder = f"{self._table}/{ROOT}" if name.startswith("../") else self._base
+        return f"{folder}/{name.removeprefix('../')}.json"
+
+    def _write(self, name: str, value: Value) -> None:
+        with self._io.new_output(self._path(name)).create(overwrite=True) as stream:
+            stream.write(value.model_dump_json().encode())
+
+    def _read(self, name: str, kind: type[V]) -> V | None:
+        try:
+            with self._io.new_input(self._path(name)).open(seekable=False) as stream:
+                return kind.model_validate_json(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def _exists(self, name: str) -> bool:
+        return self._io.new_input(self._path(name)).exists()
+
+    def _delete(self, name: str) -> None:
+        delete_quietly(self._io, self._path(name))
+
+
+def parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
+    """``function`` of each value, in order; many at a time, since storage answers late but in parallel."""
+    with ThreadPoolExecutor(_PROBES) as pool:
+        return list(pool.map(function, values))
+
+
+def _refused(unit: UnitHeader) -> Failure | None:
+    return Failure(unit=unit.number, partition=unit.label, reason=unit.refused) if unit.refused else None
+
+
+def delete_quietly(io: FileIO, path: str) -> None:
+    """Delete a file that may be gone already."""
+    try:
+        io.delete(path)
+    except FileNotFoundError:
+        pass
