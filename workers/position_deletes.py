@@ -1,0 +1,319 @@
+"""Position delete files (format v2): Parquet files of paths and row positions (spec: Position Delete Files)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO, InputStream, OutputStream
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from workers.errors import CorruptFile
+from workers.unit import StagedDelete
+
+Positions = npt.NDArray[np.int64]
+
+FILE_PATH_ID: Final = 2147483546
+POS_ID: Final = 2147483545
+
+#: What `read_position_deletes` gives.
+BATCH_SCHEMA: Final = pa.schema(
+    [pa.field("file_path", pa.string(), nullable=False), pa.field("pos", pa.int64(), nullable=False)]
+)
+
+_COLUMNS: Final = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
+_FIELD_ID: Final = b"PARQUET:field_id"
+_ROW_GROUP_ROWS: Final = 1_000_000
+_CODECS: Final = {
+    "uncompressed": "none",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "zstd": "zstd",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+}
+_CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
+_ICEBERG_SCHEMA: Final = Schema(
+    NestedField(FILE_PATH_ID, "file_path", StringType(), required=True, doc="Path of the data file of a deleted row"),
+    NestedField(POS_ID, "pos", LongType(), required=True, doc="Position of a deleted row in its data file, from 0"),
+)
+# A path stands once in the dictionary for all of its rows, in memory as in the file.
+_WRITE_SCHEMA: Final = pa.schema(
+    [
+        pa.field(
+            "file_path",
+            pa.dictionary(pa.int32(), pa.string()),
+            nullable=False,
+            metadata={"PARQUET:field_id": str(FILE_PATH_ID)},
+        ),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POS_ID)}),
+    ]
+)
+_METADATA: Final = {"delete-type": "position", "iceberg.schema": _ICEBERG_SCHEMA.model_dump_json()}
+
+
+class PositionDeleteWriter:
+    """Writes one new position delete file, sorted by path and position.
+
+    The file appears with the first row group, and goes again unless the ``with`` block ends well after ``close``. A
+    file that exists is never overwritten. Memory is bounded by one row group of a million rows.
+
+    :param properties: table properties; ``write.delete.parquet.*`` and then ``write.parquet.*`` choose the codec.
+    :raises ValueError: when the properties name a codec or a level that Parquet does not have.
+    """
+
+    def __init__(self, io: FileIO, path: str, properties: Mapping[str, str]) -> None:
+        self._io = io
+        self._path = path
+        self._codec, self._level = _compression(properties)
+        self._file: tuple[OutputStream, pq.ParquetWriter] | None = None
+        self._footer: list[pq.FileMetaData] = []
+        self._closed = False
+        self._complete = False
+        # What waits for its row group.
+        self._buffer: list[tuple[str, Positions]] = []
+        self._buffered = 0
+        # What was taken so far.
+        self._rows = 0
+        self._first_path: str | None = None
+        self._last_path = ""
+        self._last_pos = -1
+        self._lower_pos = -1
+        self._upper_pos = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None or not self._complete:
+            self._discard()
+
+    def write(self, data_file: str, positions: Positions) -> None:
+        """Add deleted rows of one data file; a file may come several times in a row, with higher positions each time.
+
+        The array is kept until its row group is written and must not change meanwhile.
+
+        :raises ValueError: when paths do not ascend, or positions are negative, repeated or do not ascend.
+        """
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+        if not positions.size:
+            return
+        first, last = int(positions[0]), int(positions[-1])
+        if data_file < self._last_path:
+            raise ValueError(f"{data_file} comes after {self._last_path}: paths must ascend")
+        if first <= (self._last_pos if data_file == self._last_path else -1):
+            raise ValueError(f"position {first} of {data_file} is negative or comes after {self._last_pos}")
+        if not bool(np.all(positions[1:] > positions[:-1])):
+            raise ValueError(f"the positions of {data_file} do not ascend")
+        if self._first_path is None:
+            self._first_path, self._lower_pos = data_file, first
+        self._last_path, self._last_pos = data_file, last
+        self._lower_pos = min(self._lower_pos, first)
+        self._upper_pos = max(self._upper_pos, last)
+        self._rows += positions.size
+        while positions.size:
+            taken = positions[: _ROW_GROUP_ROWS - self._buffered]
+            self._buffer.append((data_file, taken))
+            self._buffered += taken.size
+            positions = positions[taken.size :]
+            if self._buffered == _ROW_GROUP_ROWS:
+                self._flush()
+
+    def close(self, targets: Iterable[int]) -> StagedDelete:
+        """Finish the file and describe it.
+
+        :param targets: indexes of the targets whose rows were written.
+        :raises ValueError: when no row was written; then there is no file either.
+        """
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+        if self._first_path is None:
+            raise ValueError(f"{self._path} would have no rows")
+        try:
+            size = self._finish()
+        except BaseException:
+            self._discard()
+            raise
+        footer = self._footer[0]
+        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+        staged = StagedDelete(
+            path=self._path,
+            size=size,
+            record_count=self._rows,
+            column_sizes={
+                FILE_PATH_ID: sum(group.column(0).total_compressed_size for group in groups),
+                POS_ID: sum(group.column(1).total_compressed_size for group in groups),
+            },
+            value_counts={FILE_PATH_ID: footer.num_rows, POS_ID: footer.num_rows},
+            lower_path=self._first_path,
+            upper_path=self._last_path,
+            lower_pos=self._lower_pos,
+            upper_pos=self._upper_pos,
+            targets=tuple(sorted(targets)),
+            split_offsets=tuple(_start(group) for group in groups),
+        )
+        self._complete = True
+        return staged
+
+    def _flush(self) -> tuple[OutputStream, pq.ParquetWriter]:
+        """Write the buffered rows as one row group."""
+        if self._file is None:
+            stream = self._io.new_output(self._path).create(overwrite=False)
+            parquet = pq.ParquetWriter(
+                stream,
+                _WRITE_SCHEMA,
+                compression=self._codec,
+                compression_level=self._level,
+                use_dictionary=["file_path"],
+                write_page_checksum=True,
+                store_schema=False,
+                metadata_collector=self._footer,
+            )
+            self._file = stream, parquet
+        if self._buffered:
+            self._file[1].write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
+            self._buffer, self._buffered = [], 0
+        return self._file
+
+    def _finish(self) -> int:
+        """Write what is left and the footer; return the size of the file in bytes."""
+        stream, parquet = self._flush()
+        self._closed = True
+        parquet.add_key_value_metadata(_METADATA)
+        parquet.close()
+        size = stream.tell()
+        stream.close()
+        return size
+
+    def _discard(self) -> None:
+        """Remove what was written; the error that led here matters more than one from removing."""
+        self._closed = True
+        self._buffer, self._buffered = [], 0
+        if self._file is None:
+            return
+        stream, parquet = self._file
+        for step in (parquet.close, stream.close, lambda: self._io.delete(self._path)):
+            with contextlib.suppress(Exception):
+                step()
+
+
+def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
+    """Read a position delete file in batches of ``BATCH_SCHEMA``, in the order of the file.
+
+    Columns are found by their field ids, and by their names in a file without ids. A stored ``row`` is not read. One
+    row group is held at a time.
+
+    :raises CorruptFile: when the file is missing, cannot be read as Parquet, lacks a column, or has a null or a
+        negative position.
+    """
+    try:
+        stream = io.new_input(path).open()
+    except FileNotFoundError as error:
+        raise CorruptFile(path, "the position delete file is missing") from error
+    with contextlib.closing(stream):
+        source = _Watched(stream)
+        try:
+            yield from _batches(pq.ParquetFile(pa.PythonFile(source, mode="r"), page_checksum_verification=True), path)
+        except (pa.ArrowException, OSError) as error:
+            # Arrow has one error for broken bytes and for bytes that did not come; only the second may be tried again.
+            if source.failure is not None:
+                raise source.failure from error
+            raise CorruptFile(path, f"the position delete file cannot be read: {error}") from error
+
+
+class _Watched:
+    """A stream for Arrow that remembers whether the storage failed."""
+
+    def __init__(self, stream: InputStream) -> None:
+        self._stream = stream
+        self.failure: Exception | None = None
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._stream.read(size)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _batches(file: pq.ParquetFile, path: str) -> Iterator[pa.RecordBatch]:
+    columns = [_column(file.schema_arrow, field_id, name, path) for field_id, name in _COLUMNS]
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
+            arrays = [batch.column(name).cast(field.type) for name, field in zip(columns, BATCH_SCHEMA, strict=True)]
+            if any(array.null_count for array in arrays):
+                raise CorruptFile(path, "a position delete has no path or no position")
+            if len(batch) and pc.min(arrays[1]).as_py() < 0:
+                raise CorruptFile(path, "a position delete has a negative position")
+            deletes = pa.RecordBatch.from_arrays(arrays, schema=BATCH_SCHEMA)
+            deletes.validate(full=True)
+            yield deletes
+
+
+def _column(schema: pa.Schema, field_id: int, name: str, path: str) -> str:
+    """Return the name of the column in this file."""
+    ids = {field.metadata[_FIELD_ID]: field.name for field in schema if _FIELD_ID in (field.metadata or {})}
+    found = ids.get(str(field_id).encode()) if ids else (name if name in schema.names else None)
+    if found is None:
+        raise CorruptFile(path, f"the position delete file has no column {name} (field id {field_id})")
+    return str(found)
+
+
+def _table(buffer: list[tuple[str, Positions]]) -> pa.Table:
+    paths: list[str] = []
+    counts: list[int] = []
+    for path, positions in buffer:
+        if paths and paths[-1] == path:
+            counts[-1] += positions.size
+        else:
+            paths.append(path)
+            counts.append(positions.size)
+    indices = np.repeat(np.arange(len(paths), dtype=np.int32), counts)
+    columns = [
+        pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(paths, pa.string())),
+        pa.array(np.concatenate([positions for _, positions in buffer]), pa.int64()),
+    ]
+    return pa.Table.from_arrays(columns, schema=_WRITE_SCHEMA)
+
+
+def _start(group: pq.RowGroupMetaData) -> int:
+    column = group.column(0)
+    return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
+
+
+def _compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    name = _delete_property(properties, "compression-codec") or "zstd"
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise ValueError(f"Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
+    level = _delete_property(properties, "compression-level")
+    if level is None or codec not in _CODECS_WITH_LEVELS:
+        return codec, None
+    return codec, int(level)
+
+
+def _delete_property(properties: Mapping[str, str], name: str) -> str | None:
+    """Return the property for delete files, or that for all files."""
+    return properties.get(f"write.delete.parquet.{name}", properties.get(f"write.parquet.{name}"))
