@@ -45,13 +45,11 @@ class HasMetrics(Protocol):
     """A file of a manifest with its column metrics (spec, Manifests)."""
 
     @property
-    def record_count(self) -> int: ...
+    def lower_bounds(self) -> Mapping[int, bytes]: ...
     @property
-    def lower_bounds(self) -> Mapping[int, bytes] | None: ...
+    def upper_bounds(self) -> Mapping[int, bytes]: ...
     @property
-    def upper_bounds(self) -> Mapping[int, bytes] | None: ...
-    @property
-    def null_value_counts(self) -> Mapping[int, int] | None: ...
+    def null_value_counts(self) -> Mapping[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,9 @@ class Interval:
     @classmethod
     def of(cls, file: HasMetrics, field_id: int, type_: PrimitiveType) -> Interval:
         """The interval of a column in one file; a file without metrics for it is unknown."""
-        nulls = (file.null_value_counts or {}).get(field_id)
-        lower = (file.lower_bounds or {}).get(field_id)
-        upper = (file.upper_bounds or {}).get(field_id)
+        nulls = file.null_value_counts.get(field_id)
+        lower = file.lower_bounds.get(field_id)
+        upper = file.upper_bounds.get(field_id)
         if not isinstance(type_, ORDERED) or lower is None or upper is None:
             return cls(None, None, nulls != 0)
         return cls(_value(type_, lower), _open_ended(type_, upper), nulls != 0)

@@ -78,7 +78,8 @@ class LiveFile:
     @property
     def content(self) -> DataFileContent:
         """Data, position deletes (vectors too) or equality deletes."""
-        return self.entry.data_file.content
+        # What version 1 leaves out, PyIceberg fills in as a plain number.
+        return DataFileContent(self.entry.data_file.content)
 
     @property
     def format(self) -> FileFormat:

@@ -31,8 +31,8 @@ from producer.messages import (
     UnitHeader,
     VectorRef,
 )
-from producer.partitions import encode_partition, partition_path
-from producer.reach import DeleteIndex, Group, PartitionKey, Reach
+from producer.partitions import PartitionKey, encode_partition, partition_path, partition_type
+from producer.reach import DeleteIndex, Group, Reach
 from producer.selection import Selection
 from producer.shares import Share
 
@@ -203,7 +203,7 @@ class _Conversion:
         for read in (file, *(d for r in reaches for d in r.group.deletes[r.start :]), *self.index.positions(file)):
             if read.format != FileFormat.PARQUET:
                 return f"{read.path} is {read.format.value}: only Parquet is read so far."
-            if read.key_metadata is not None:
+            if read.data_file.key_metadata is not None:
                 return f"{read.path} is encrypted: encrypted files are not read so far."
         for reach in reaches:
             if not reach.group.columns:
@@ -216,7 +216,7 @@ class _Conversion:
     def _cost(self, file: LiveFile, reaches: Sequence[Reach]) -> int:
         """Bytes of the key columns that will be read, or of the whole file where the manifest does not tell."""
         ids = {field_id for reach in reaches for field_id in reach.group.equality_ids}
-        sizes = file.column_sizes or {}
+        sizes = file.data_file.column_sizes or {}
         return sum(sizes[i] for i in ids) if ids <= sizes.keys() else file.size
 
     def _label(self, file: LiveFile) -> str:
@@ -289,7 +289,7 @@ class _Conversion:
         spec = self.metadata.specs()[file.spec_id]
         return Scope(
             spec_id=file.spec_id,
-            values=encode_partition(self.metadata, spec, file.partition),
+            values=tuple(encode_partition(partition_type(self.metadata, spec), file.partition)),
             label=partition_path(self.metadata, spec, file.partition),
         )
 

@@ -14,9 +14,7 @@ from pyiceberg.types import IcebergType, PrimitiveType
 from producer.bounds import Interval, intervals, may_match
 from producer.errors import Corrupt
 from producer.manifests import LiveFile
-from producer.partitions import is_unpartitioned
-
-PartitionKey = tuple[object, ...]
+from producer.partitions import PartitionKey, is_unpartitioned
 
 
 @dataclass(eq=False)

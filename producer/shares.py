@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from producer.manifests import LiveFile
-from producer.reach import PartitionKey, Reach
+from producer.partitions import PartitionKey
+from producer.reach import Reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ class JobStore:
     """
 
     def __init__(self, io: FileIO, location: str, token: str) -> None:
-        self._io = io
+        self.io = io
         self._table = location.rstrip("/")
         self._token = token
         self._base = f"{self._table}/{ROOT}/{token}"
@@ -109,6 +110,12 @@ class JobStore:
         while (attempt := self._read(f"{round_}/attempt-{unit}-{len(found)}", Attempt)) is not None:
             found.append(attempt)
         return found
+
+    def retract(self, round_: int, attempt: Attempt, *, forget: bool) -> None:
+        """Take back what an attempt staged; ``forget`` gives its number free as well."""
+        self._delete(f"{round_}/staged-{attempt.unit}-{attempt.number}")
+        if forget:
+            self._delete(f"{round_}/attempt-{attempt.unit}-{attempt.number}")
 
     def write_staged(self, round_: int, staged: Staged) -> None:
         """Say that a unit is staged; the last thing that an attempt writes."""
@@ -189,21 +196,21 @@ class JobStore:
         return f"{folder}/{name.removeprefix('../')}.json"
 
     def _write(self, name: str, value: Value) -> None:
-        with self._io.new_output(self._path(name)).create(overwrite=True) as stream:
+        with self.io.new_output(self._path(name)).create(overwrite=True) as stream:
             stream.write(value.model_dump_json().encode())
 
     def _read(self, name: str, kind: type[V]) -> V | None:
         try:
-            with self._io.new_input(self._path(name)).open(seekable=False) as stream:
+            with self.io.new_input(self._path(name)).open(seekable=False) as stream:
                 return kind.model_validate_json(stream.read())
         except FileNotFoundError:
             return None
 
     def _exists(self, name: str) -> bool:
-        return self._io.new_input(self._path(name)).exists()
+        return self.io.new_input(self._path(name)).exists()
 
     def _delete(self, name: str) -> None:
-        delete_quietly(self._io, self._path(name))
+        _delete_quietly(self.io, self._path(name))
 
 
 def parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
@@ -216,9 +223,11 @@ def _refused(unit: UnitHeader) -> Failure | None:
     return Failure(unit=unit.number, partition=unit.label, reason=unit.refused) if unit.refused else None
 
 
-def delete_quietly(io: FileIO, path: str) -> None:
-    """Delete a file that may be gone already."""
-    try:
+def delete_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files, of which some may never have been written."""
+    parallel(partial(_delete_quietly, io), paths)
+
+
+def _delete_quietly(io: FileIO, path: str) -> None:
+    with suppress(FileNotFoundError):
         io.delete(path)
-    except FileNotFoundError:
-        pass

@@ -1,0 +1,135 @@
+"""The board: what a Redis keeps beside the queue, so that people and jobs find each other.
+
+It holds reports of ended jobs, the list of recent jobs, and who may work on a table. All of it saves work or eyes and
+none of it keeps data right: a lost board loses no work. Without a Redis every method answers as an empty board does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from functools import cached_property
+from typing import cast
+
+import redis
+from redis.exceptions import RedisError
+
+from producer.errors import Reason, Refused
+from producer.messages import Report, Request
+from producer.settings import Settings
+
+_DAY = 86_400
+_PREFIX = "icefleet"
+_RECENT = 1000  # jobs that are listed
+
+#: Deletes a key only while it still holds our value: compare and delete in one step.
+_RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
+
+
+class Board:
+    """Reports, recent jobs and locks; every method is one round trip or two."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.redis_url
+        self._report_seconds = settings.report_days * _DAY
+        self._lock_seconds = settings.visibility_timeout
+
+    def __bool__(self) -> bool:
+        """Whether there is a Redis at all."""
+        return bool(self._url)
+
+    @cached_property
+    def _redis(self) -> redis.Redis:
+        return redis.Redis.from_url(self._url, decode_responses=True, socket_connect_timeout=5, socket_timeout=10)
+
+    def check(self) -> None:
+        """Refuse with a sentence when Redis does not answer."""
+        if not self:
+            return
+        try:
+            self._redis.ping()
+        except RedisError as error:
+            raise Refused(Reason.BROKER, f"The broker at {masked(self._url)} does not answer: {error}") from error
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def enqueue(self, request: Request) -> str:
+        """Note a job that waits for its turn; returns the id of an equal one that is waiting already."""
+        if not self:
+            return request.job
+        key = self._key("waiting", request, request.where, request.all_or_nothing)
+        if not self._redis.set(key, request.job, nx=True, ex=_DAY):
+            waiting = cast("str | None", self._redis.get(key))
+            if waiting is not None and self.report(waiting) is None:
+                return waiting
+            self._redis.set(key, request.job, ex=_DAY)
+        pipe = self._redis.pipeline()
+        pipe.zadd(f"{_PREFIX}:jobs", {request.job: request.submitted})
+        pipe.zremrangebyrank(f"{_PREFIX}:jobs", 0, -_RECENT - 1)
+        pipe.rpush(self._key("queue", request), request.model_dump_json())
+        pipe.execute()
+        return request.job
+
+    def start(self, request: Request) -> bool:
+        """Take the table for a job that leaves the queue; False while another one has it."""
+        if not self:
+            return True
+        running = self._key("running", request)
+        if not self._redis.set(running, request.job, nx=True, ex=self._lock_seconds):
+            return cast("str | None", self._redis.get(running)) == request.job
+        self._redis.eval(_RELEASE, 1, self._key("waiting", request, request.where, request.all_or_nothing), request.job)
+        self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
+        return True
+
+    def keep(self, request: Request) -> None:
+        """Hold the table a while longer, as long as the job has it."""
+        if self and cast("str | None", self._redis.get(self._key("running", request))) == request.job:
+            self._redis.expire(self._key("running", request), self._lock_seconds)
+
+    def finish(self, request: Request, report: Report) -> Request | None:
+        """Post how a job ended and release its table; returns the job that waits for it next."""
+        if not self:
+            return None
+        self._redis.set(f"{_PREFIX}:report:{request.job}", report.model_dump_json(), ex=self._report_seconds)
+        self._redis.eval(_RELEASE, 1, self._key("waiting", request, request.where, request.all_or_nothing), request.job)
+        self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
+        self._redis.eval(_RELEASE, 1, self._key("running", request), request.job)
+        waiting = cast("str | None", self._redis.lindex(self._key("queue", request), 0))
+        return Request.model_validate_json(waiting) if waiting else None
+
+    def report(self, job: str) -> Report | None:
+        """How a job ended."""
+        text = cast("str | None", self._redis.get(f"{_PREFIX}:report:{job}")) if self else None
+        return Report.model_validate_json(text) if text else None
+
+    def jobs(self) -> list[tuple[str, float]]:
+        """Recent jobs with the time of their submission, newest first."""
+        if not self:
+            return []
+        return cast("list[tuple[str, float]]", self._redis.zrange(f"{_PREFIX}:jobs", 0, -1, desc=True, withscores=True))
+
+    def knows(self, job: str) -> bool:
+        """Whether the job was submitted here."""
+        return bool(self) and self._redis.zscore(f"{_PREFIX}:jobs", job) is not None
+
+    def waiting(self) -> list[Request]:
+        """The jobs at the head of each table's queue."""
+        keys = list(self._redis.scan_iter(f"{_PREFIX}:queue:*")) if self else []
+        heads = [cast("str | None", self._redis.lindex(key, 0)) for key in keys]
+        return [Request.model_validate_json(text) for text in heads if text]
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    def may_send_again(self, job: str, seconds: int) -> bool:
+        """Whether a job's messages were last sent more than ``seconds`` ago; counts as sending them now."""
+        return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), nx=True, ex=seconds))
+
+    def _key(self, kind: str, request: Request, *rest: object) -> str:
+        key = f"{_PREFIX}:{kind}:{request.operation}:{request.catalog}:{request.table}:{request.branch}"
+        return key + (":" + hashlib.sha256(repr(rest).encode()).hexdigest()[:12] if rest else "")
+
+
+def masked(url: str) -> str:
+    """A broker's address without its password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://***@{rest.rpartition('@')[2]}" if "@" in rest else url

@@ -1,0 +1,76 @@
+"""Opening of tables through PyIceberg's catalogs, with errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    UnauthorizedError,
+    ValidationError,
+)
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+
+from producer.errors import Corrupt, Reason, Refused
+
+
+def open_catalog(name: str) -> Catalog:
+    """The catalog that PyIceberg's configuration knows by ``name``.
+
+    Raises:
+        Refused: there is no such catalog, or it does not answer.
+    """
+    try:
+        return load_catalog(name)
+    except (ValueError, ModuleNotFoundError) as error:
+        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…"
+        raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)}).") from error
+    except Exception as error:  # each kind of catalog raises what its client raises
+        raise Refused(Reason.UNKNOWN_CATALOG, f"Catalog {name!r} does not answer: {_line(error)}") from error
+
+
+def open_table(catalog: str, table: str) -> Table:
+    """A freshly loaded table.
+
+    Raises:
+        Refused: there is no such catalog or table, access is denied, or the format version is unknown.
+        Corrupt: the table's metadata file is missing or cannot be read.
+    """
+    opened = open_catalog(catalog)
+    try:
+        return opened.load_table(table)
+    except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
+        raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise Refused(Reason.UNKNOWN_TABLE, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}") from error
+    except ValidationError as error:
+        if "format_version" in str(error) or "format-version" in str(error):
+            sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."
+            raise Refused(Reason.FORMAT_VERSION, sentence) from error
+        raise Corrupt(f"The metadata of {table} cannot be read: {_line(error)}") from error
+    except FileNotFoundError as error:
+        raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
+
+
+def table_names(catalog: Catalog) -> Iterator[str]:
+    """Every table of a catalog, nested namespaces included."""
+    pending: list[Identifier] = list(catalog.list_namespaces())
+    while pending:
+        namespace = pending.pop()
+        for identifier in catalog.list_tables(namespace):
+            yield ".".join(identifier)
+        try:
+            pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
+        except (NotImplementedError, NoSuchNamespaceError):
+            continue  # this kind of catalog has no nested namespaces
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

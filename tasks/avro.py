@@ -1,0 +1,109 @@
+"""Avro object container files, made in memory with PyIceberg's encoders.
+
+PyIceberg's own ``AvroOutputFile`` compresses each record alone and defines a named type again wherever it is used,
+which other engines refuse to read (two uuid partition fields are enough).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
+from pyiceberg.avro.resolver import construct_writer, resolve_writer
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.typedef import Record
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from producer.errors import Reason, Refused
+
+#: Bytes of records, before compression, that make a block.
+BLOCK_SIZE = 64 * 1024
+
+
+def avro_codec(properties: Mapping[str, str]) -> str:
+    """Avro's name of the codec that a table wants for its metadata files; ``deflate`` where it does not say."""
+    wanted = properties.get(TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
+    codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(wanted.lower(), wanted.lower())
+    codec = "null" if codec == "uncompressed" else codec
+    if codec not in KNOWN_CODECS:
+        raise Refused(
+            Reason.CONFIGURATION,
+            f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {wanted!r}, which is no Avro codec.",
+        )
+    return codec
+
+
+class AvroWriter:
+    """Collects one file; nothing reaches storage before the caller puts :meth:`finish`'s bytes there.
+
+    Args:
+        name: of the root record.
+        file_schema: what the file holds.
+        record_schema: what the records hold, matched with the former by field id.
+        metadata: key-value metadata besides the schema and codec.
+        codec: as :func:`avro_codec` gives it.
+    """
+
+    def __init__(
+        self, name: str, file_schema: Schema, record_schema: Schema, metadata: Mapping[str, str], codec: str
+    ) -> None:
+        self._codec = KNOWN_CODECS[codec]  # type: ignore[index]
+        self._writer = resolve_writer(record_schema=record_schema, file_schema=file_schema)
+        self._sync = os.urandom(SYNC_SIZE)
+        self._file = io.BytesIO()
+        self._encoder = BinaryEncoder(self._file)  # type: ignore[arg-type]
+        self._new_block()
+        schema = _define_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
+        header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec}
+        construct_writer(META_SCHEMA).write(self._encoder, AvroFileHeader(MAGIC, header, self._sync))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file so far; the records of the current block are not in it."""
+        return self._file.tell()
+
+    def add(self, record: Record) -> None:
+        """Append a record."""
+        self._writer.write(self._block_encoder, record)
+        self._count += 1
+        if self._block.tell() >= BLOCK_SIZE:
+            self._flush()
+
+    def finish(self) -> bytes:
+        """Contents of the whole file."""
+        self._flush()
+        return self._file.getvalue()
+
+    def _new_block(self) -> None:
+        self._block = io.BytesIO()
+        self._block_encoder = BinaryEncoder(self._block)  # type: ignore[arg-type]
+        self._count = 0
+
+    def _flush(self) -> None:
+        if not self._count:
+            return
+        block = self._block.getvalue()
+        self._encoder.write_int(self._count)
+        self._encoder.write_bytes(self._codec.compress(block)[0] if self._codec else block)
+        self._encoder.write(self._sync)
+        self._new_block()
+
+
+def _define_once(node: Any, defined: set[str]) -> Any:
+    """Refer to a named type by its name from the second time on, as Avro demands."""
+    if isinstance(node, list):
+        return [_define_once(branch, defined) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") in ("fixed", "record") and "name" in node:
+        if node["name"] in defined:
+            return node["name"]
+        defined.add(node["name"])
+    return {key: _define_once(value, defined) for key, value in node.items()}

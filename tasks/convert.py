@@ -1,0 +1,126 @@
+"""Staging of one conversion unit: a numbered attempt runs the engine and leaves a staged record, or a reason."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from producer.errors import Failed
+from producer.messages import Attempt, Failure, Plan, Staged, Unit
+from producer.settings import Settings
+from producer.store import JobStore, delete_files
+from tasks.conversion import Conversion
+from tasks.job import JobContext
+from workers.convert import convert
+from workers.errors import DataError
+from workers.machine import Budget, Machine
+from workers.scratch import scratch
+from workers.session import session
+
+log = logging.getLogger(__name__)
+
+#: Called with files done and files in all.
+Progress = Callable[[int, int], None]
+
+
+class TryAgain(Exception):
+    """An attempt failed for a reason that may pass; another one is allowed."""
+
+
+def stage(context: JobContext, plan: Plan, number: int, settings: Settings, progress: Progress) -> Staged | Failure | None:
+    """Stage a unit, unless that has been done; safe to run twice, also side by side.
+
+    Args:
+        context: The job.
+        plan: The round that the unit belongs to.
+        number: The unit.
+        settings: For the number of attempts and the memory.
+        progress: Told how many of the unit's data files are done.
+
+    Returns:
+        What was staged, now or before; why the unit failed for good; None when the job has ended meanwhile.
+
+    Raises:
+        TryAgain: something went wrong that may go right the next time.
+    """
+    store = context.store
+    if store.closed():
+        return None
+    if (outcome := store.outcome(plan.round, number)) is not None:
+        return outcome
+    unit = store.unit(plan.round, number)
+    if unit is None:
+        return None
+    tried = store.attempts(plan.round, number)
+    if len(tried) >= settings.max_attempts:
+        reason = f"its worker died {len(tried)} times, on {', '.join(sorted({a.host for a in tried}))}"
+        return _fail(store, plan, unit, reason)
+    attempt = Attempt(
+        unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
+    )
+    try:
+        return _attempt(context, plan, unit, attempt, settings, progress)
+    except (DataError, Failed) as error:
+        _withdraw(store, plan, attempt)
+        return _fail(store, plan, unit, str(error))
+    except SoftTimeLimitExceeded:
+        _withdraw(store, plan, attempt)
+        return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
+    except Exception as error:
+        _withdraw(store, plan, attempt)
+        log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
+        if attempt.number + 1 >= settings.max_attempts:
+            return _fail(store, plan, unit, f"{type(error).__name__}: {first_line(error)}")
+        raise TryAgain(first_line(error)) from error
+
+
+def _attempt(
+    context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, settings: Settings, progress: Progress
+) -> Staged | None:
+    started = time.perf_counter()
+    table = context.reload(plan)
+    conversion = Conversion(plan, unit, attempt, table.metadata, table)
+    work = conversion.engine_unit()
+    budget = budget_of(settings)
+    context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(work.paths(budget))}))
+    with scratch(Path(settings.scratch_dir) if settings.scratch_dir else None) as folder:
+        result = convert(work, table.io, session(budget), budget, folder, progress)
+    staged = conversion.staged(result, time.perf_counter() - started)
+    context.store.write_staged(plan.round, staged)
+    if context.store.closed():  # the job ended while this attempt was busy: nobody will commit it
+        _withdraw(context.store, plan, attempt)
+        return None
+    return staged
+
+
+def budget_of(settings: Settings) -> Budget:
+    """What this worker may use: the machine's, where the settings leave it open."""
+    return Budget.of(
+        Machine.detect(), cores=settings.cores, heap_mb=settings.heap_mb, memory_mb=settings.memory_mb
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What fits into a report."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _withdraw(store: JobStore, plan: Plan, attempt: Attempt) -> None:
+    """Delete whatever the attempt may have written; its number stays taken while the job runs."""
+    for claim in store.attempts(plan.round, attempt.unit):
+        if claim.token == attempt.token:
+            delete_files(store.io, claim.paths)
+            store.retract(plan.round, claim, forget=store.closed())
+
+
+def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
+    failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=reason)
+    store.write_failed(plan.round, failure)
+    return failure

@@ -1,0 +1,124 @@
+"""A branch's head as a commit sees it: what is live there, and what changed since the plan's snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from producer.errors import Conflict
+from producer.manifests import LiveFile, read_manifest_list, read_manifests
+from producer.messages import Plan
+from producer.planner import branch_head
+
+#: Summary properties by which a job's snapshots are known.
+JOB = "icefleet.job-id"
+ROUND = "icefleet.round"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of the plan's branch, compared with the plan's snapshot.
+
+    Manifests that both share need not be read: a file is gone only if its manifest was replaced, and new only if its
+    manifest is new.
+    """
+
+    io: FileIO
+    plan: Plan
+    snapshot: Snapshot
+    base: Snapshot
+
+    @classmethod
+    def of(cls, table: Table, plan: Plan) -> Head:
+        """Look at a freshly loaded table.
+
+        Raises:
+            Conflict: the plan's snapshot is no ancestor of the head, or the format version has changed.
+        """
+        if table.metadata.format_version != plan.format_version:
+            raise Conflict(f"the table was upgraded to format version {table.metadata.format_version}")
+        snapshot = branch_head(table, plan.request.branch)
+        for ancestor in ancestors_of(snapshot, table.metadata):
+            if ancestor.snapshot_id == plan.snapshot_id and snapshot is not None:
+                return cls(table.io, plan, snapshot, ancestor)
+        raise Conflict(f"snapshot {plan.snapshot_id} is no longer in the history of branch {plan.request.branch}")
+
+    @cached_property
+    def manifests(self) -> list[ManifestFile]:
+        """All manifests of the head."""
+        return read_manifest_list(self.io, self.snapshot)
+
+    @cached_property
+    def deletes(self) -> list[LiveFile]:
+        """All delete files and vectors that are live at the head."""
+        return list(read_manifests(self.io, [m for m in self.manifests if m.content == ManifestContent.DELETES]))
+
+    @cached_property
+    def equality_deletes(self) -> dict[str, LiveFile]:
+        """Live equality delete files by path."""
+        return {d.path: d for d in self.deletes if d.content == DataFileContent.EQUALITY_DELETES}
+
+    @cached_property
+    def position_deletes(self) -> dict[str, LiveFile]:
+        """Live position delete files by path."""
+        return {d.path: d for d in self.deletes if d.content == DataFileContent.POSITION_DELETES and not d.is_vector}
+
+    @cached_property
+    def vectors(self) -> dict[str, LiveFile]:
+        """Live deletion vectors by the path of their data file."""
+        return {d.referenced_data_file: d for d in self.deletes if d.is_vector and d.referenced_data_file is not None}
+
+    @cached_property
+    def added_data(self) -> list[LiveFile]:
+        """Live data files that were added after the plan's snapshot, whatever data sequence number they claim."""
+        return [file for file in self._in_new_manifests if file.file_sequence_number > self.plan.sequence_number]
+
+    @cached_property
+    def gone_data(self) -> frozenset[str]:
+        """Data files that were live at the plan's snapshot and are not any more."""
+        kept = {m.manifest_path for m in self.manifests}
+        base = read_manifest_list(self.io, self.base) if self.base is not self.snapshot else []
+        replaced = [m for m in base if m.content == ManifestContent.DATA and m.manifest_path not in kept]
+        return frozenset(f.path for f in read_manifests(self.io, replaced)) - {f.path for f in self._in_new_manifests}
+
+    @cached_property
+    def live_data(self) -> frozenset[str]:
+        """Every live data file; reads all data manifests."""
+        return frozenset(
+            f.path for f in read_manifests(self.io, [m for m in self.manifests if m.content == ManifestContent.DATA])
+        )
+
+    @cached_property
+    def _in_new_manifests(self) -> list[LiveFile]:
+        new = [
+            m
+            for m in self.manifests
+            if m.content == ManifestContent.DATA and m.sequence_number > self.plan.sequence_number
+        ]
+        return list(read_manifests(self.io, new))
+
+
+def committed(table: Table, plan: Plan) -> Snapshot | None:
+    """The snapshot that this round of the job has made already, wherever it is in the branch's history."""
+    for ancestor in ancestors_of(branch_head(table, plan.request.branch), table.metadata):
+        summary = ancestor.summary
+        if summary is not None and summary[JOB] == plan.request.job and summary[ROUND] == str(plan.round):
+            return ancestor
+        if ancestor.snapshot_id == plan.snapshot_id:
+            return None
+    return None
+
+
+def added_by(io: FileIO, snapshot: Snapshot) -> list[LiveFile]:
+    """The delete files that a snapshot added."""
+    manifests = [
+        m
+        for m in read_manifest_list(io, snapshot)
+        if m.content == ManifestContent.DELETES and m.added_snapshot_id == snapshot.snapshot_id
+    ]
+    return [file for file in read_manifests(io, manifests) if file.snapshot_id == snapshot.snapshot_id]

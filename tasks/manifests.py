@@ -1,0 +1,326 @@
+"""Writing of manifests and manifest lists, for format versions 2 and 3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IntegerType, ListType, NestedField, PrimitiveType, StructType
+from pyiceberg.utils.properties import property_as_int
+
+from producer.manifests import LiveFile, first_row_id
+from producer.partitions import PartitionKey, partition_key, partition_type, source_schema
+from tasks.avro import AvroWriter, avro_codec
+
+_EQUALITY_IDS = 135
+_REFERENCED_DATA_FILE = 143
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A data file, delete file or deletion vector that a snapshot adds."""
+
+    #: Record with the fields of format version 3, whatever the table's; its first row id is null.
+    data_file: DataFile
+    #: Spec it was written under; the partition tuple is one of that spec's.
+    spec_id: int
+    #: Data sequence number, for rewritten rows that are older than the snapshot; None is the snapshot's own.
+    sequence_number: int | None = None
+
+    @property
+    def partition_key(self) -> PartitionKey:
+        """Spec id and partition tuple, hashable."""
+        return partition_key(self.spec_id, self.data_file.partition)
+
+
+def new_data_file(**fields: Any) -> DataFile:
+    """Record of a file with the fields of format version 3, by their names in the spec; those left out are null."""
+    return DataFile.from_args(_table_format_version=3, **fields)
+
+
+def added(file: NewFile, snapshot_id: int) -> ManifestEntry:
+    """Entry of a file that the snapshot adds; what is null in it is inherited (spec, Manifest Entry Fields)."""
+    return ManifestEntry(ManifestEntryStatus.ADDED, snapshot_id, file.sequence_number, None, file.data_file)
+
+
+def existing(file: LiveFile) -> ManifestEntry:
+    """Entry of a file that stays, in a manifest written anew."""
+    entry = file.entry
+    return ManifestEntry(
+        ManifestEntryStatus.EXISTING,
+        entry.snapshot_id,
+        entry.sequence_number,
+        entry.file_sequence_number,
+        entry.data_file,
+    )
+
+
+def deleted(file: LiveFile, snapshot_id: int) -> ManifestEntry:
+    """Entry of a file that the snapshot removes."""
+    entry = file.entry
+    return ManifestEntry(
+        ManifestEntryStatus.DELETED, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file
+    )
+
+
+def write_manifests(
+    io: FileIO,
+    new_path: Callable[[], str],
+    metadata: TableMetadata,
+    spec: PartitionSpec,
+    content: ManifestContent,
+    snapshot_id: int,
+    sequence_number: int,
+    entries: Iterable[ManifestEntry],
+) -> Iterator[ManifestFile]:
+    """Write entries into as many manifests as ``commit.manifest.target-size-bytes`` makes of them.
+
+    All entries are of one spec, and all are of data or all of deletes. The format version is the table's.
+
+    Args:
+        new_path: gives the full path of the next manifest.
+        snapshot_id: the snapshot that the manifests are written for.
+        sequence_number: that snapshot's, which entries without one inherit.
+
+    Yields:
+        What the manifest list says of each manifest, once it is on storage.
+
+    Raises:
+        ValueError: when an entry breaks a rule of the spec; nothing of that manifest was written.
+    """
+    target_size = property_as_int(
+        metadata.properties,
+        TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+        TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+    )
+    shape = _Shape(metadata, spec, content, snapshot_id, sequence_number)
+    manifest: _Manifest | None = None
+    for entry in entries:
+        if manifest is not None and manifest.writer.size >= (target_size or 0):
+            yield manifest.write(io, new_path())
+            manifest = None
+        if manifest is None:
+            manifest = _Manifest(shape)
+        manifest.add(entry)
+    if manifest is not None:
+        yield manifest.write(io, new_path())
+
+
+def write_manifest_list(
+    io: FileIO,
+    path: str,
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    manifests: Sequence[ManifestFile],
+    next_row_id: int | None = None,
+) -> int | None:
+    """Write a snapshot's manifest list in the table's format version.
+
+    In version 3 each data manifest without a first row id gets one, and room for its added and existing rows
+    (spec, First Row ID Assignment); ``next_row_id`` is then the table's.
+
+    Returns:
+        The row id after the last one assigned; None in version 2.
+    """
+    version = metadata.format_version
+    schema = MANIFEST_LIST_FILE_SCHEMAS[version]
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(version),
+    }
+    if version >= 3:
+        if next_row_id is None:
+            raise ValueError("A manifest list of format version 3 needs the table's next row id")
+        header["first-row-id"] = str(next_row_id)
+    codec = avro_codec(metadata.properties)
+    writer = AvroWriter("manifest_file", schema, MANIFEST_LIST_FILE_SCHEMAS[3], header, codec)
+    for manifest in manifests:
+        row_id = first_row_id(manifest)
+        if next_row_id is not None and row_id is None and manifest.content == ManifestContent.DATA:
+            row_id = next_row_id
+            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        writer.add(ManifestFile(*(manifest[position] for position in range(len(manifest) - 1)), row_id))
+    _put(io, path, writer.finish())
+    return next_row_id
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the manifests of one spec and content, written for one snapshot, have in common."""
+
+    metadata: TableMetadata
+    spec: PartitionSpec
+    content: ManifestContent
+    snapshot_id: int
+    sequence_number: int
+    partition_type: StructType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition_type", partition_type(self.metadata, self.spec))
+
+    def new_writer(self) -> AvroWriter:
+        version = self.metadata.format_version
+        schema = source_schema(self.metadata, self.spec)
+        fields = ",".join(field.model_dump_json() for field in self.spec.fields)
+        header = {
+            "schema": schema.model_dump_json(),
+            "schema-id": str(schema.schema_id),
+            "partition-spec": f"[{fields}]",
+            "partition-spec-id": str(self.spec.spec_id),
+            "format-version": str(version),
+            "content": "data" if self.content == ManifestContent.DATA else "deletes",
+        }
+        return AvroWriter(
+            "manifest_entry",
+            _entry_schema(version, self.partition_type),
+            _entry_schema(3, self.partition_type),
+            header,
+            avro_codec(self.metadata.properties),
+        )
+
+    def check(self, entry: ManifestEntry) -> None:
+        data_file = entry.data_file
+        version = self.metadata.format_version
+        if (data_file.content == DataFileContent.DATA) != (self.content == ManifestContent.DATA):
+            raise ValueError(f"Data and deletes never share a manifest: {data_file.file_path}")
+        if len(data_file.partition) != len(self.spec.fields):
+            raise ValueError(f"The partition is not one of spec {self.spec.spec_id}: {data_file.file_path}")
+        if data_file.file_format == FileFormat.PUFFIN and version < 3:
+            raise ValueError(f"Format version {version} has no deletion vectors: {data_file.file_path}")
+        if entry.status == ManifestEntryStatus.ADDED:
+            if entry.snapshot_id != self.snapshot_id or entry.file_sequence_number is not None:
+                raise ValueError(f"An added file takes its snapshot and file sequence number: {data_file.file_path}")
+            if data_file[_position("first_row_id")] is not None:
+                raise ValueError(f"An added file has no first row id yet: {data_file.file_path}")
+            is_position_delete = data_file.content == DataFileContent.POSITION_DELETES
+            if version >= 3 and is_position_delete and data_file.file_format != FileFormat.PUFFIN:
+                raise ValueError(f"Format version 3 takes no new position delete files: {data_file.file_path}")
+        elif entry.snapshot_id is None or entry.sequence_number is None or entry.file_sequence_number is None:
+            raise ValueError(f"Only an added file may leave numbers to be inherited: {data_file.file_path}")
+        elif entry.status == ManifestEntryStatus.DELETED and entry.snapshot_id != self.snapshot_id:
+            raise ValueError(f"A deleted entry names the snapshot that deletes it: {data_file.file_path}")
+
+
+class _Manifest:
+    """One manifest in the making."""
+
+    def __init__(self, shape: _Shape) -> None:
+        self._shape = shape
+        self.writer = shape.new_writer()
+        self._files = dict.fromkeys(ManifestEntryStatus, 0)
+        self._rows = dict.fromkeys(ManifestEntryStatus, 0)
+        self._lowest: int | None = None
+        self._partitions: dict[PartitionKey, tuple[Any, ...]] = {}
+
+    def add(self, entry: ManifestEntry) -> None:
+        self._shape.check(entry)
+        self.writer.add(entry)
+        self._files[entry.status] += 1
+        self._rows[entry.status] += entry.data_file.record_count
+        if entry.status != ManifestEntryStatus.DELETED:
+            number = self._shape.sequence_number if entry.sequence_number is None else entry.sequence_number
+            self._lowest = number if self._lowest is None else min(self._lowest, number)
+        partition = entry.data_file.partition
+        self._partitions.setdefault(
+            partition_key(self._shape.spec.spec_id, partition), tuple(partition[i] for i in range(len(partition)))
+        )
+
+    def write(self, io: FileIO, path: str) -> ManifestFile:
+        contents = self.writer.finish()
+        _put(io, path, contents)
+        added, existing, deleted = (
+            ManifestEntryStatus.ADDED,
+            ManifestEntryStatus.EXISTING,
+            ManifestEntryStatus.DELETED,
+        )
+        return ManifestFile(
+            path,
+            len(contents),
+            self._shape.spec.spec_id,
+            self._shape.content,
+            self._shape.sequence_number,
+            self._shape.sequence_number if self._lowest is None else self._lowest,
+            self._shape.snapshot_id,
+            self._files[added],
+            self._files[existing],
+            self._files[deleted],
+            self._rows[added],
+            self._rows[existing],
+            self._rows[deleted],
+            self._summaries(),
+            None,
+            None,
+        )
+
+    def _summaries(self) -> list[PartitionFieldSummary]:
+        partitions = list(self._partitions.values())
+        return [
+            _summary(cast(PrimitiveType, part.field_type), [partition[position] for partition in partitions])
+            for position, part in enumerate(self._shape.partition_type.fields)
+        ]
+
+
+def _summary(field_type: PrimitiveType, values: list[Any]) -> PartitionFieldSummary:
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
+    lower, upper = (min(numbers), max(numbers)) if numbers else (None, None)
+    if isinstance(lower, float) and isinstance(upper, float):
+        # Python takes the zeros for equal, readers order -0.0 before 0.0.
+        lower, upper = (-0.0 if lower == 0 else lower), (0.0 if upper == 0 else upper)
+    return PartitionFieldSummary(
+        len(present) < len(values),
+        len(numbers) < len(present),
+        None if lower is None else to_bytes(field_type, lower),
+        None if upper is None else to_bytes(field_type, upper),
+    )
+
+
+def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
+    fields = data_file_with_partition(partition, version).fields
+    # Version 2 has this field too; PyIceberg's schema of it came before (spec, Data File Fields).
+    if version == 2:
+        fields = (*fields, next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE))
+    # PyIceberg writes equality ids as long, which the reference implementation cannot read.
+    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
+    fields = tuple(
+        NestedField(field.field_id, field.name, ids, required=False) if field.field_id == _EQUALITY_IDS else field
+        for field in fields
+    )
+    return manifest_entry_schema_with_data_file(version, StructType(*fields))
+
+
+def _position(name: str) -> int:
+    return next(position for position, field in enumerate(DATA_FILE_TYPE[3].fields) if field.name == name)
+
+
+def _put(io: FileIO, path: str, contents: bytes) -> None:
+    # Paths carry a random id: nothing is ever there already.
+    with io.new_output(path).create(overwrite=True) as stream:
+        stream.write(contents)
