@@ -6,16 +6,17 @@ which other engines refuse to read (two uuid partition fields are enough).
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.typedef import Record
@@ -57,8 +58,8 @@ class AvroWriter:
         self._codec = KNOWN_CODECS[codec]  # type: ignore[index]
         self._writer = resolve_writer(record_schema=record_schema, file_schema=file_schema)
         self._sync = os.urandom(SYNC_SIZE)
-        self._file = io.BytesIO()
-        self._encoder = BinaryEncoder(self._file)  # type: ignore[arg-type]
+        self._file = BytesIO()
+        self._encoder = BinaryEncoder(self._file)
         self._new_block()
         schema = _define_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
         header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec}
@@ -82,8 +83,8 @@ class AvroWriter:
         return self._file.getvalue()
 
     def _new_block(self) -> None:
-        self._block = io.BytesIO()
-        self._block_encoder = BinaryEncoder(self._block)  # type: ignore[arg-type]
+        self._block = BytesIO()
+        self._block_encoder = BinaryEncoder(self._block)
         self._count = 0
 
     def _flush(self) -> None:
@@ -94,6 +95,13 @@ class AvroWriter:
         self._encoder.write_bytes(self._codec.compress(block)[0] if self._codec else block)
         self._encoder.write(self._sync)
         self._new_block()
+
+
+def put(io: FileIO, path: str, contents: bytes) -> None:
+    """Write a file at once."""
+    # Paths carry a random id: nothing is ever there already.
+    with io.new_output(path).create(overwrite=True) as stream:
+        stream.write(contents)
 
 
 def _define_once(node: Any, defined: set[str]) -> Any:

@@ -1,9 +1,9 @@
-"""Writing of manifests and manifest lists, for format versions 2 and 3."""
+"""Writing of manifests, for format versions 2 and 3."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,8 +11,6 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
-    MANIFEST_LIST_FILE_SCHEMAS,
-    DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
@@ -20,70 +18,18 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
-    data_file_with_partition,
-    manifest_entry_schema_with_data_file,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import TableVersion
-from pyiceberg.types import IntegerType, ListType, NestedField, PrimitiveType, StructType
+from pyiceberg.types import PrimitiveType, StructType
 from pyiceberg.utils.properties import property_as_int
 
-from producer.manifests import LiveFile, first_row_id
 from producer.partitions import PartitionKey, partition_key, partition_type, source_schema
-from tasks.avro import AvroWriter, avro_codec
+from tasks.avro import AvroWriter, avro_codec, put
+from tasks.entries import entry_schema
 
-_EQUALITY_IDS = 135
-_REFERENCED_DATA_FILE = 143
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """A data file, delete file or deletion vector that a snapshot adds."""
-
-    #: Record with the fields of format version 3, whatever the table's; its first row id is null.
-    data_file: DataFile
-    #: Spec it was written under; the partition tuple is one of that spec's.
-    spec_id: int
-    #: Data sequence number, for rewritten rows that are older than the snapshot; None is the snapshot's own.
-    sequence_number: int | None = None
-
-    @property
-    def partition_key(self) -> PartitionKey:
-        """Spec id and partition tuple, hashable."""
-        return partition_key(self.spec_id, self.data_file.partition)
-
-
-def new_data_file(**fields: Any) -> DataFile:
-    """Record of a file with the fields of format version 3, by their names in the spec; those left out are null."""
-    return DataFile.from_args(_table_format_version=3, **fields)
-
-
-def added(file: NewFile, snapshot_id: int) -> ManifestEntry:
-    """Entry of a file that the snapshot adds; what is null in it is inherited (spec, Manifest Entry Fields)."""
-    return ManifestEntry(ManifestEntryStatus.ADDED, snapshot_id, file.sequence_number, None, file.data_file)
-
-
-def existing(file: LiveFile) -> ManifestEntry:
-    """Entry of a file that stays, in a manifest written anew."""
-    entry = file.entry
-    return ManifestEntry(
-        ManifestEntryStatus.EXISTING,
-        entry.snapshot_id,
-        entry.sequence_number,
-        entry.file_sequence_number,
-        entry.data_file,
-    )
-
-
-def deleted(file: LiveFile, snapshot_id: int) -> ManifestEntry:
-    """Entry of a file that the snapshot removes."""
-    entry = file.entry
-    return ManifestEntry(
-        ManifestEntryStatus.DELETED, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file
-    )
+_FIRST_ROW_ID = next(index for index, part in enumerate(DATA_FILE_TYPE[3].fields) if part.name == "first_row_id")
 
 
 def write_manifests(
@@ -129,48 +75,6 @@ def write_manifests(
         yield manifest.write(io, new_path())
 
 
-def write_manifest_list(
-    io: FileIO,
-    path: str,
-    metadata: TableMetadata,
-    snapshot_id: int,
-    parent_id: int | None,
-    sequence_number: int,
-    manifests: Sequence[ManifestFile],
-    next_row_id: int | None = None,
-) -> int | None:
-    """Write a snapshot's manifest list in the table's format version.
-
-    In version 3 each data manifest without a first row id gets one, and room for its added and existing rows
-    (spec, First Row ID Assignment); ``next_row_id`` is then the table's.
-
-    Returns:
-        The row id after the last one assigned; None in version 2.
-    """
-    version = metadata.format_version
-    schema = MANIFEST_LIST_FILE_SCHEMAS[version]
-    header = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
-        "sequence-number": str(sequence_number),
-        "format-version": str(version),
-    }
-    if version >= 3:
-        if next_row_id is None:
-            raise ValueError("A manifest list of format version 3 needs the table's next row id")
-        header["first-row-id"] = str(next_row_id)
-    codec = avro_codec(metadata.properties)
-    writer = AvroWriter("manifest_file", schema, MANIFEST_LIST_FILE_SCHEMAS[3], header, codec)
-    for manifest in manifests:
-        row_id = first_row_id(manifest)
-        if next_row_id is not None and row_id is None and manifest.content == ManifestContent.DATA:
-            row_id = next_row_id
-            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-        writer.add(ManifestFile(*(manifest[position] for position in range(len(manifest) - 1)), row_id))
-    _put(io, path, writer.finish())
-    return next_row_id
-
-
 @dataclass(frozen=True)
 class _Shape:
     """What the manifests of one spec and content, written for one snapshot, have in common."""
@@ -199,8 +103,8 @@ class _Shape:
         }
         return AvroWriter(
             "manifest_entry",
-            _entry_schema(version, self.partition_type),
-            _entry_schema(3, self.partition_type),
+            entry_schema(version, self.partition_type),
+            entry_schema(3, self.partition_type),
             header,
             avro_codec(self.metadata.properties),
         )
@@ -217,7 +121,7 @@ class _Shape:
         if entry.status == ManifestEntryStatus.ADDED:
             if entry.snapshot_id != self.snapshot_id or entry.file_sequence_number is not None:
                 raise ValueError(f"An added file takes its snapshot and file sequence number: {data_file.file_path}")
-            if data_file[_position("first_row_id")] is not None:
+            if data_file[_FIRST_ROW_ID] is not None:
                 raise ValueError(f"An added file has no first row id yet: {data_file.file_path}")
             is_position_delete = data_file.content == DataFileContent.POSITION_DELETES
             if version >= 3 and is_position_delete and data_file.file_format != FileFormat.PUFFIN:
@@ -254,7 +158,7 @@ class _Manifest:
 
     def write(self, io: FileIO, path: str) -> ManifestFile:
         contents = self.writer.finish()
-        _put(io, path, contents)
+        put(io, path, contents)
         added, existing, deleted = (
             ManifestEntryStatus.ADDED,
             ManifestEntryStatus.EXISTING,
@@ -300,27 +204,3 @@ def _summary(field_type: PrimitiveType, values: list[Any]) -> PartitionFieldSumm
         None if lower is None else to_bytes(field_type, lower),
         None if upper is None else to_bytes(field_type, upper),
     )
-
-
-def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
-    fields = data_file_with_partition(partition, version).fields
-    # Version 2 has this field too; PyIceberg's schema of it came before (spec, Data File Fields).
-    if version == 2:
-        fields = (*fields, next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE))
-    # PyIceberg writes equality ids as long, which the reference implementation cannot read.
-    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
-    fields = tuple(
-        NestedField(field.field_id, field.name, ids, required=False) if field.field_id == _EQUALITY_IDS else field
-        for field in fields
-    )
-    return manifest_entry_schema_with_data_file(version, StructType(*fields))
-
-
-def _position(name: str) -> int:
-    return next(position for position, field in enumerate(DATA_FILE_TYPE[3].fields) if field.name == name)
-
-
-def _put(io: FileIO, path: str, contents: bytes) -> None:
-    # Paths carry a random id: nothing is ever there already.
-    with io.new_output(path).create(overwrite=True) as stream:
-        stream.write(contents)
