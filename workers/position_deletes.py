@@ -12,11 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, InputStream, OutputStream
+from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from workers.compression import delete_compression
 from workers.errors import CorruptFile
+from workers.parquet import open_parquet
 from workers.unit import StagedDelete
 
 Positions = npt.NDArray[np.int64]
@@ -32,16 +34,6 @@ BATCH_SCHEMA: Final = pa.schema(
 _COLUMNS: Final = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
 _FIELD_ID: Final = b"PARQUET:field_id"
 _ROW_GROUP_ROWS: Final = 1_000_000
-_CODECS: Final = {
-    "uncompressed": "none",
-    "gzip": "gzip",
-    "snappy": "snappy",
-    "zstd": "zstd",
-    "brotli": "brotli",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-}
-_CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
 _ICEBERG_SCHEMA: Final = Schema(
     NestedField(FILE_PATH_ID, "file_path", StringType(), required=True, doc="Path of the data file of a deleted row"),
     NestedField(POS_ID, "pos", LongType(), required=True, doc="Position of a deleted row in its data file, from 0"),
@@ -74,8 +66,9 @@ class PositionDeleteWriter:
     def __init__(self, io: FileIO, path: str, properties: Mapping[str, str]) -> None:
         self._io = io
         self._path = path
-        self._codec, self._level = _compression(properties)
-        self._file: tuple[OutputStream, pq.ParquetWriter] | None = None
+        self._codec, self._level = delete_compression(properties)
+        self._stream: OutputStream | None = None
+        self._parquet: pq.ParquetWriter | None = None
         self._footer: list[pq.FileMetaData] = []
         self._closed = False
         self._complete = False
@@ -169,10 +162,11 @@ class PositionDeleteWriter:
 
     def _flush(self) -> tuple[OutputStream, pq.ParquetWriter]:
         """Write the buffered rows as one row group."""
-        if self._file is None:
-            stream = self._io.new_output(self._path).create(overwrite=False)
-            parquet = pq.ParquetWriter(
-                stream,
+        if self._stream is None:
+            self._stream = self._io.new_output(self._path).create(overwrite=False)
+        if self._parquet is None:
+            self._parquet = pq.ParquetWriter(
+                self._stream,
                 _WRITE_SCHEMA,
                 compression=self._codec,
                 compression_level=self._level,
@@ -181,11 +175,10 @@ class PositionDeleteWriter:
                 store_schema=False,
                 metadata_collector=self._footer,
             )
-            self._file = stream, parquet
         if self._buffered:
-            self._file[1].write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
+            self._parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
             self._buffer, self._buffered = [], 0
-        return self._file
+        return self._stream, self._parquet
 
     def _finish(self) -> int:
         """Write what is left and the footer; return the size of the file in bytes."""
@@ -201,12 +194,14 @@ class PositionDeleteWriter:
         """Remove what was written; the error that led here matters more than one from removing."""
         self._closed = True
         self._buffer, self._buffered = [], 0
-        if self._file is None:
-            return
-        stream, parquet = self._file
-        for step in (parquet.close, stream.close, lambda: self._io.delete(self._path)):
+        if self._parquet is not None:
             with contextlib.suppress(Exception):
-                step()
+                self._parquet.close()
+        if self._stream is not None:
+            with contextlib.suppress(Exception):
+                self._stream.close()
+            with contextlib.suppress(Exception):
+                self._io.delete(self._path)
 
 
 def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
@@ -215,61 +210,35 @@ def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
     Columns are found by their field ids, and by their names in a file without ids. A stored ``row`` is not read. One
     row group is held at a time.
 
-    :raises CorruptFile: when the file is missing, cannot be read as Parquet, lacks a column, or has a null or a
-        negative position.
+    :raises CorruptFile: when the file is missing, cannot be decoded, lacks a column, or has a null or a negative
+        position; UnsupportedFile when it is not Parquet.
     """
+    with open_parquet(io, path) as file:
+        columns = [_column(file.schema_arrow, field_id, name, path) for field_id, name in _COLUMNS]
+        rows = 0
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
+                rows += len(batch)
+                yield _checked(batch, columns, path)
+        if rows != file.metadata.num_rows:
+            raise CorruptFile(path, f"its footer promises {file.metadata.num_rows} rows, {rows} are there")
+
+
+def _checked(batch: pa.RecordBatch, columns: list[str], path: str) -> pa.RecordBatch:
+    # Arrow would make numbers of truth values.
+    if not pa.types.is_integer(batch.column(columns[1]).type):
+        raise CorruptFile(path, f"its positions are of type {batch.column(columns[1]).type}")
     try:
-        stream = io.new_input(path).open()
-    except FileNotFoundError as error:
-        raise CorruptFile(path, "the position delete file is missing") from error
-    with contextlib.closing(stream):
-        source = _Watched(stream)
-        try:
-            yield from _batches(pq.ParquetFile(pa.PythonFile(source, mode="r"), page_checksum_verification=True), path)
-        except (pa.ArrowException, OSError) as error:
-            # Arrow has one error for broken bytes and for bytes that did not come; only the second may be tried again.
-            if source.failure is not None:
-                raise source.failure from error
-            raise CorruptFile(path, f"the position delete file cannot be read: {error}") from error
-
-
-class _Watched:
-    """A stream for Arrow that remembers whether the storage failed."""
-
-    def __init__(self, stream: InputStream) -> None:
-        self._stream = stream
-        self.failure: Exception | None = None
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return self._stream.read(size)
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def _batches(file: pq.ParquetFile, path: str) -> Iterator[pa.RecordBatch]:
-    columns = [_column(file.schema_arrow, field_id, name, path) for field_id, name in _COLUMNS]
-    for group in range(file.num_row_groups):
-        for batch in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
-            arrays = [batch.column(name).cast(field.type) for name, field in zip(columns, BATCH_SCHEMA, strict=True)]
-            if any(array.null_count for array in arrays):
-                raise CorruptFile(path, "a position delete has no path or no position")
-            if len(batch) and pc.min(arrays[1]).as_py() < 0:
-                raise CorruptFile(path, "a position delete has a negative position")
-            deletes = pa.RecordBatch.from_arrays(arrays, schema=BATCH_SCHEMA)
-            deletes.validate(full=True)
-            yield deletes
+        arrays = [batch.column(name).cast(field.type) for name, field in zip(columns, BATCH_SCHEMA, strict=True)]
+        deletes = pa.RecordBatch.from_arrays(arrays, schema=BATCH_SCHEMA)
+        deletes.validate(full=True)
+    except pa.ArrowException as error:
+        raise CorruptFile(path, f"it holds no paths and positions: {error}") from error
+    if any(array.null_count for array in arrays):
+        raise CorruptFile(path, "a position delete has no path or no position")
+    if len(deletes) and pc.min(deletes.column("pos")).as_py() < 0:
+        raise CorruptFile(path, "a position delete has a negative position")
+    return deletes
 
 
 def _column(schema: pa.Schema, field_id: int, name: str, path: str) -> str:
@@ -277,7 +246,7 @@ def _column(schema: pa.Schema, field_id: int, name: str, path: str) -> str:
     ids = {field.metadata[_FIELD_ID]: field.name for field in schema if _FIELD_ID in (field.metadata or {})}
     found = ids.get(str(field_id).encode()) if ids else (name if name in schema.names else None)
     if found is None:
-        raise CorruptFile(path, f"the position delete file has no column {name} (field id {field_id})")
+        raise CorruptFile(path, f"it is no position delete file: it has no column {name} (field id {field_id})")
     return str(found)
 
 
@@ -301,19 +270,3 @@ def _table(buffer: list[tuple[str, Positions]]) -> pa.Table:
 def _start(group: pq.RowGroupMetaData) -> int:
     column = group.column(0)
     return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
-
-
-def _compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    name = _delete_property(properties, "compression-codec") or "zstd"
-    codec = _CODECS.get(name.lower())
-    if codec is None:
-        raise ValueError(f"Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
-    level = _delete_property(properties, "compression-level")
-    if level is None or codec not in _CODECS_WITH_LEVELS:
-        return codec, None
-    return codec, int(level)
-
-
-def _delete_property(properties: Mapping[str, str], name: str) -> str | None:
-    """Return the property for delete files, or that for all files."""
-    return properties.get(f"write.delete.parquet.{name}", properties.get(f"write.parquet.{name}"))

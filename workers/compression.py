@@ -1,0 +1,47 @@
+"""How table properties choose the compression of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+#: Iceberg's names of codecs and Arrow's.
+_CODECS: Final = {
+    "uncompressed": "none",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "zstd": "zstd",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+}
+_CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
+
+
+def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return Arrow's codec and level for delete files.
+
+    ``write.delete.parquet.compression-codec`` and ``-level`` come first, then the same of ``write.parquet``, then zstd
+    at its usual level.
+
+    :raises ValueError: when the codec or its level does not exist.
+    """
+    name = _property(properties, "compression-codec") or "zstd"
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
+    level = _property(properties, "compression-level")
+    if level is None or codec not in _CODECS_WITH_LEVELS:
+        return codec, None
+    try:
+        pa.Codec(codec, compression_level=int(level))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"the Parquet compression codec {name} has no level {level}") from error
+    return codec, int(level)
+
+
+def _property(properties: Mapping[str, str], name: str) -> str | None:
+    """Return the property for delete files, or that for all files."""
+    return properties.get(f"write.delete.parquet.{name}", properties.get(f"write.parquet.{name}"))
