@@ -30,7 +30,9 @@ def open_catalog(name: str) -> Catalog:
         return load_catalog(name)
     except (ValueError, ModuleNotFoundError) as error:
         hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…"
-        raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)}).") from error
+        raise Refused(
+            Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)})."
+        ) from error
     except Exception as error:  # each kind of catalog raises what its client raises
         raise Refused(Reason.UNKNOWN_CATALOG, f"Catalog {name!r} does not answer: {_line(error)}") from error
 
@@ -48,7 +50,9 @@ def open_table(catalog: str, table: str) -> Table:
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
-        raise Refused(Reason.UNKNOWN_TABLE, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}") from error
+        raise Refused(
+            Reason.UNKNOWN_TABLE, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}"
+        ) from error
     except ValidationError as error:
         if "format_version" in str(error) or "format-version" in str(error):
             sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."

@@ -57,7 +57,9 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
     if ref is None:
         if branch == "main" and table.metadata.current_snapshot_id is None:
             return None
-        known = ", ".join(sorted(n for n, r in table.metadata.refs.items() if r.snapshot_ref_type == SnapshotRefType.BRANCH))
+        known = ", ".join(
+            sorted(n for n, r in table.metadata.refs.items() if r.snapshot_ref_type == SnapshotRefType.BRANCH)
+        )
         raise Refused(Reason.UNKNOWN_BRANCH, f"There is no branch {branch!r}; the table has {known or 'none'}.")
     if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
         raise Refused(Reason.UNKNOWN_BRANCH, f"{branch!r} is a tag: only branches can be committed to.")
@@ -151,7 +153,9 @@ class _Conversion:
         retirements = self._retirements(bundles)
         plan = self.base.model_copy(update={"units": tuple(u.header for u in units), "retirements": retirements})
         if plan.empty:
-            plan = plan.model_copy(update={"nothing": "no partition with equality deletes is selected", "retirements": ()})
+            plan = plan.model_copy(
+                update={"nothing": "no partition with equality deletes is selected", "retirements": ()}
+            )
         return Planned(plan, units)
 
     # -- from data files to shares ---------------------------------------------------------------------------
@@ -187,7 +191,9 @@ class _Conversion:
             readable = tuple(item for item in files if item[0].path not in refusals)
             if readable:
                 costs = {file.path: self._cost(file, reaches) for file, reaches in readable}
-                deletes = {d.path: d.size for _, reaches in readable for r in reaches for d in r.group.deletes[r.start :]}
+                deletes = {
+                    d.path: d.size for _, reaches in readable for r in reaches for d in r.group.deletes[r.start :]
+                }
                 total = sum(deletes.values())
                 share = Share(key, label, readable, sum(costs.values()) + total)
                 yield from sharing.split(share, costs, total, self.unit_bytes)
@@ -338,5 +344,3 @@ def vector_ref(vector: LiveFile) -> VectorRef:
     return VectorRef(
         path=vector.path, offset=vector.content_offset, size=vector.content_size, cardinality=vector.record_count
     )
-
-

@@ -121,7 +121,9 @@ class DeleteIndex:
         elif delete.format == FileFormat.PUFFIN:
             target = delete.referenced_data_file
             if target is None or target in self._vectors:
-                raise Corrupt(f"{delete.path} holds a deletion vector that is for no data file, or the second one for {target}.")
+                raise Corrupt(
+                    f"{delete.path} holds a deletion vector that is for no data file, or the second one for {target}."
+                )
             self._vectors[target] = delete
         elif delete.referenced_data_file is not None:
             self._by_path[delete.referenced_data_file].append(delete)
@@ -144,4 +146,6 @@ def key_columns(metadata: TableMetadata, ids: Sequence[int]) -> tuple[tuple[int,
     types = [key_type(metadata, field_id) for field_id in ids]
     if not all(isinstance(type_, PrimitiveType) for type_ in types):
         return ()
-    return tuple((field_id, type_) for field_id, type_ in zip(ids, types, strict=True) if isinstance(type_, PrimitiveType))
+    return tuple(
+        (field_id, type_) for field_id, type_ in zip(ids, types, strict=True) if isinstance(type_, PrimitiveType)
+    )

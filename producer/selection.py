@@ -63,7 +63,8 @@ class Selection:
         if may(partition) and spec_id == self._metadata.default_spec_id:
             label = partition_path(self._metadata, self._metadata.specs()[spec_id], partition)
             raise Refused(
-                Reason.WHERE, f"--where {self._where!r} selects only a part of partition {label}: select whole partitions."
+                Reason.WHERE,
+                f"--where {self._where!r} selects only a part of partition {label}: select whole partitions.",
             )
         return False
 

@@ -25,7 +25,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
 
     broker_url: str = Field("", description="Celery broker, such as redis://host:6379/0; empty: work in this process")
-    board_url: str = Field("", description="Redis for reports, locks and the list of jobs; empty: the broker if it is Redis")
+    board_url: str = Field(
+        "", description="Redis for reports, locks and the list of jobs; empty: the broker if it is Redis"
+    )
     catalogs: str = Field("default", description="catalogs whose tables the sweeper looks after, separated by commas")
 
     unit_mb: int = Field(256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split")
@@ -34,8 +36,12 @@ class Settings(BaseSettings):
     commit_attempts: int = Field(10, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
-    heap_mb: int = Field(0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most")
-    memory_mb: int = Field(0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup")
+    heap_mb: int = Field(
+        0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most"
+    )
+    memory_mb: int = Field(
+        0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
+    )
     scratch_dir: str = Field("", description="where workers spill; empty: the system's temporary directory")
 
     unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")

@@ -87,12 +87,16 @@ class JobStore:
         """The plan of a round, or None when there is none, or none any more."""
         return self._read(f"{round_}/plan", Plan)
 
+    def plans(self) -> list[Plan]:
+        """The plans of all rounds, first to last."""
+        found: list[Plan] = []
+        while (plan := self.plan(len(found))) is not None:
+            found.append(plan)
+        return found
+
     def latest_plan(self) -> Plan | None:
         """The plan of the last round that was planned."""
-        latest, round_ = None, 0
-        while (plan := self.plan(round_)) is not None:
-            latest, round_ = plan, round_ + 1
-        return latest
+        return next(reversed(self.plans()), None)
 
     def unit(self, round_: int, number: int) -> Unit | None:
         """One unit with its files."""
@@ -120,6 +124,10 @@ class JobStore:
     def write_staged(self, round_: int, staged: Staged) -> None:
         """Say that a unit is staged; the last thing that an attempt writes."""
         self._write(f"{round_}/staged-{staged.unit}-{staged.attempt}", staged)
+
+    def staged_by(self, round_: int, attempt: Attempt) -> Staged | None:
+        """What one attempt has staged; None when it did not come to its end."""
+        return self._read(f"{round_}/staged-{attempt.unit}-{attempt.number}", Staged)
 
     def staged(self, round_: int, unit: int) -> Staged | None:
         """What the first attempt at a unit that came to its end has staged."""
@@ -157,10 +165,7 @@ class JobStore:
 
     def clear(self, *, keep_report: bool = False) -> None:
         """Delete every record, the plans last: while a plan can be read, a clean-up can be taken up again."""
-        plans, round_ = [], 0
-        while (plan := self.plan(round_)) is not None:
-            plans.append(plan)
-            round_ += 1
+        plans = self.plans()
         for plan in reversed(plans):
             parallel(partial(self._clear_unit, plan.round), plan.units)
             self._delete(f"{plan.round}/plan")

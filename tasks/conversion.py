@@ -195,4 +195,3 @@ class Conversion:
         label = self.unit.scopes[scope].label if scope is not None else ""
         partition = PartitionPath(label) if label else None
         return self.table.location_provider().new_data_location(name, partition)  # type: ignore[arg-type]
-

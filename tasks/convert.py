@@ -33,7 +33,9 @@ class TryAgain(Exception):
     """An attempt failed for a reason that may pass; another one is allowed."""
 
 
-def stage(context: JobContext, plan: Plan, number: int, settings: Settings, progress: Progress) -> Staged | Failure | None:
+def stage(
+    context: JobContext, plan: Plan, number: int, settings: Settings, progress: Progress
+) -> Staged | Failure | None:
     """Stage a unit, unless that has been done; safe to run twice, also side by side.
 
     Args:
@@ -101,9 +103,7 @@ def _attempt(
 
 def budget_of(settings: Settings) -> Budget:
     """What this worker may use: the machine's, where the settings leave it open."""
-    return Budget.of(
-        Machine.detect(), cores=settings.cores, heap_mb=settings.heap_mb, memory_mb=settings.memory_mb
-    )
+    return Budget.of(Machine.detect(), cores=settings.cores, heap_mb=settings.heap_mb, memory_mb=settings.memory_mb)
 
 
 def first_line(error: BaseException) -> str:

@@ -11,13 +11,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from producer.errors import Conflict
+from producer.history import JOB, ROUND
 from producer.manifests import LiveFile, read_manifest_list, read_manifests
 from producer.messages import Plan
 from producer.planner import branch_head
-
-#: Summary properties by which a job's snapshots are known.
-JOB = "icefleet.job-id"
-ROUND = "icefleet.round"
 
 
 @dataclass(frozen=True)

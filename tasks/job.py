@@ -1,36 +1,47 @@
-"""A job as its steps see it: its table, freshly loaded, and its records on the table's storage."""
+"""A job as its steps see it: its records on the table's storage, and its table, freshly loaded each time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from producer.catalog import open_table
-from producer.errors import Failed, Refused
+from producer.catalog import open_catalog, open_table
+from producer.errors import Failed, Reason, Refused
 from producer.messages import JobId, Plan
 from producer.store import JobStore
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """One job's table and records."""
+    """One job's name and records."""
 
-    job: JobId
-    table: Table
+    id: str
+    name: JobId
     store: JobStore
 
     @classmethod
-    def open(cls, job: str) -> JobContext:
-        """Load the table that the job's id names.
+    def open(cls, job: str, location: str | None = None) -> JobContext:
+        """Find a job's records.
+
+        Args:
+            job: Its id, which names the table.
+            location: The table's, if it is known: the records are found then even after the table was dropped.
 
         Raises:
-            Refused: there is no such table (any more).
+            Refused: there is no such table.
             Corrupt: its metadata cannot be read.
         """
-        parsed = JobId.parse(job)
-        table = open_table(parsed.catalog, parsed.table)
-        return cls(parsed, table, JobStore(table.io, table.metadata.location, parsed.token))
+        name = JobId.parse(job)
+        try:
+            table = open_table(name.catalog, name.table)
+            return cls(job, name, JobStore(table.io, location or table.metadata.location, name.token))
+        except Refused as error:
+            if location is None or error.reason != Reason.UNKNOWN_TABLE:
+                raise
+            io = load_file_io(dict(open_catalog(name.catalog).properties), location)
+            return cls(job, name, JobStore(io, location, name.token))
 
     def reload(self, plan: Plan) -> Table:
         """The table as it is now.
@@ -39,9 +50,11 @@ class JobContext:
             Failed: it was dropped, or another one has its name.
         """
         try:
-            table = open_table(self.job.catalog, self.job.table)
+            table = open_table(self.name.catalog, self.name.table)
         except Refused as error:
-            raise Failed(f"{self.job.table} was dropped while the job ran: nothing was committed.") from error
+            if error.reason != Reason.UNKNOWN_TABLE:
+                raise
+            raise Failed(f"{self.name.table} was dropped while the job ran: nothing was committed.") from error
         if str(table.metadata.table_uuid) != plan.table_uuid:
-            raise Failed(f"{self.job.table} was replaced by another table while the job ran: nothing was committed.")
+            raise Failed(f"{self.name.table} was replaced by another table while the job ran: nothing was committed.")
         return table

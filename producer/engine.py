@@ -1,0 +1,42 @@
+"""The way from a producer to an engine in its own process, without importing one.
+
+What this package must not import registers itself as an entry point: an application that only enqueues needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from producer.errors import Reason, Refused
+from producer.messages import Report, Request
+from producer.settings import Settings
+
+#: Called with units done, units in all, and a word on what is being done.
+Told = Callable[[int, int, str], None]
+
+
+class Engine(Protocol):
+    """Runs whole jobs in the calling process."""
+
+    def run(self, request: Request, told: Told | None = None) -> Report:
+        """Run a job to its end."""
+        ...
+
+
+def local_engine(settings: Settings) -> Engine:
+    """The engine of this process.
+
+    Raises:
+        Refused: it is not installed here.
+    """
+    found = entry_points(group="icefleet.engines", name="local")
+    try:
+        make: Callable[[Settings], Engine] = next(iter(found)).load()
+    except (StopIteration, ImportError) as error:
+        raise Refused(
+            Reason.CONFIGURATION,
+            "No broker is set and no worker is installed here: set ICEFLEET_BROKER_URL, or install icefleet[worker].",
+        ) from error
+    return make(settings)

@@ -1,0 +1,112 @@
+"""The fleet, as other applications see it."""
+
+from __future__ import annotations
+
+from pyiceberg.table import Table
+
+from producer.board import Board
+from producer.catalog import open_catalog, open_table, table_names
+from producer.engine import Told, local_engine
+from producer.history import jobs_of
+from producer.job import Job
+from producer.messages import JobId, Operation, Request
+from producer.messenger import Messenger
+from producer.planner import Planned, plan
+from producer.settings import Settings
+from producer.store import JobStore
+
+
+class Fleet:
+    """Enqueues tables and finds jobs.
+
+    With a broker a job is sent to the fleet and the call returns at once, in milliseconds and without a look at the
+    table. Without one it runs in the calling process, and the call returns when it has ended.
+
+    Example:
+        >>> from producer import Fleet
+        >>> job = Fleet().convert("db.events")         # doctest: +SKIP
+        >>> job.wait().status                          # doctest: +SKIP
+        <Status.COMMITTED: 'committed'>
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings.load()
+
+    def convert(
+        self,
+        table: str,
+        *,
+        catalog: str = "default",
+        branch: str = "main",
+        where: str | None = None,
+        all_or_nothing: bool = False,
+        told: Told | None = None,
+    ) -> Job:
+        """Turn a table's equality deletes into position deletes (v2) or deletion vectors (v3).
+
+        Args:
+            table: ``namespace.table``; namespaces may be nested.
+            catalog: A catalog as PyIceberg knows it.
+            branch: The branch that is read and committed to.
+            where: A filter as PyIceberg parses it; it must select whole partitions.
+            all_or_nothing: Commit all units or none. By default those that fail are left out.
+            told: Without a broker, called as the job goes on.
+
+        Returns:
+            The job; of two equal ones that wait for the same table, the first.
+
+        Raises:
+            Refused: the name is none, or the broker does not answer.
+        """
+        request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
+        if self.settings.local:
+            return Job(request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told))
+        messenger, board = Messenger(self.settings), Board(self.settings)
+        messenger.check()
+        job = board.enqueue(request)
+        if job == request.job:
+            messenger.plan(request)
+        return Job(job, self.settings, request=request.model_copy(update={"job": job}))
+
+    def plan(
+        self, table: str, *, catalog: str = "default", branch: str = "main", where: str | None = None
+    ) -> Planned:
+        """What :meth:`convert` would do; nothing is written.
+
+        Raises:
+            Refused: the table, the branch or the filter do not allow it.
+            Corrupt: a manifest cannot be read.
+        """
+        request = Request.new(table, catalog=catalog, branch=branch, where=where)
+        return plan(open_table(catalog, table), request, unit_bytes=self.settings.unit_mb << 20)
+
+    def job(self, job: str) -> Job:
+        """Look a job up again by its id, in any process.
+
+        Raises:
+            Refused: that is no job id.
+        """
+        return Job(job, self.settings)
+
+    def jobs(self, table: str | None = None, *, catalog: str = "default") -> list[Job]:
+        """Recent jobs, newest first: of one table, or of all that the board knows, else of a whole catalog."""
+        if table is None and (known := Board(self.settings).jobs()):
+            return [Job(job, self.settings) for job, _ in known]
+        tables = [open_table(catalog, table)] if table else _tables(catalog)
+        found = [item for opened in tables for item in _jobs(opened)]
+        return [Job(job, self.settings) for job, _ in sorted(found, key=lambda item: -item[1])]
+
+
+def _tables(catalog: str) -> list[Table]:
+    opened = open_catalog(catalog)
+    return [opened.load_table(name) for name in table_names(opened)]
+
+
+def _jobs(table: Table) -> list[tuple[str, float]]:
+    """Jobs that have committed to a table, and the one that is at work on it."""
+    found = dict(jobs_of(table.metadata))
+    for operation in Operation:
+        current = JobStore(table.io, table.metadata.location, "").current(operation)
+        if current is not None and JobId.parse(current.job).table:
+            found.setdefault(current.job, current.submitted)
+    return list(found.items())

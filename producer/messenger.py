@@ -1,0 +1,76 @@
+"""Sends tasks by name: what a producer and the tasks themselves say to the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from producer.board import masked
+from producer.errors import Reason, Refused
+from producer.messages import JobId, Plan, Request
+from producer.settings import Settings
+
+#: Task names, and the queue that each goes to.
+PLAN, CONVERT, COMMIT, SWEEP = "icefleet.plan", "icefleet.convert", "icefleet.commit", "icefleet.sweep"
+LOCATION = "icefleet-location"
+QUEUES = {PLAN: "plan", CONVERT: "convert", COMMIT: "commit", SWEEP: "sweep"}
+
+
+class Messenger:
+    """Puts messages on the broker. Arguments are small, readable, and the same however often a message is sent."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _app(self) -> Celery:
+        app = Celery("icefleet", broker=self._settings.broker_url, set_as_current=False)
+        app.conf.update(task_send_sent_event=True, broker_connection_timeout=5, task_ignore_result=True)
+        return app
+
+    def check(self) -> None:
+        """Refuse with a sentence when the broker does not answer."""
+        try:
+            with self._app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1, interval_start=0.2, interval_max=0.2, timeout=5)
+        except (OSError, OperationalError) as error:
+            url = masked(self._settings.broker_url)
+            raise Refused(Reason.BROKER, f"The broker at {url} does not answer ({error}): is it running?") from error
+
+    def plan(self, request: Request) -> None:
+        """Have a job planned, or taken up again."""
+        arguments = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
+        self._send(PLAN, arguments, f"plan:{request.job}")
+
+    def convert(self, plan: Plan, units: Iterable[int]) -> None:
+        """Have units staged."""
+        labels = {unit.number: unit.label for unit in plan.units}
+        for unit in units:
+            arguments = {
+                "table": plan.request.table,
+                "partition": labels[unit],
+                "job": plan.request.job,
+                "round": plan.round,
+                "unit": unit,
+            }
+            self._send(CONVERT, arguments, f"convert:{plan.request.job}:{plan.round}:{unit}", plan.location)
+
+    def commit(self, job: str, location: str) -> None:
+        """Have what is staged committed, once all of it is."""
+        self._send(COMMIT, {"table": JobId.parse(job).table, "job": job}, f"commit:{job}", location)
+
+    def _send(self, name: str, arguments: dict[str, object], task_id: str, location: str | None = None) -> None:
+        # The table's location goes along unseen: with it the records are found even after the table was dropped.
+        headers = {LOCATION: location} if location else None
+        self._app.send_task(name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers)
+
+
+def request_of(job: str, table: str, arguments: dict[str, object]) -> Request:
+    """The request that a plan message carries."""
+    parsed = JobId.parse(job)
+    return Request.model_validate(
+        {"job": job, "table": table, "operation": parsed.operation, "catalog": parsed.catalog} | arguments
+    )

@@ -1,0 +1,149 @@
+"""The Celery application: how messages are delivered, and one thin task for each step of a job."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import Celery, Task
+
+from producer.board import Board
+from producer.errors import IcefleetError
+from producer.messages import Failure, Report, Request, Staged
+from producer.messenger import COMMIT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
+from producer.settings import Settings
+from tasks.commit import Unanswered
+from tasks.convert import TryAgain, stage
+from tasks.job import JobContext
+from tasks.reports import sentence
+from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin
+from tasks.sweep import sweep
+
+log = logging.getLogger(__name__)
+
+settings = Settings.load()
+
+app = Celery("icefleet", broker=settings.broker_url or "memory://")
+app.conf.update(
+    task_default_queue="convert",
+    task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
+    task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
+    # A message is given back only when its work is done, and goes to somebody else when the process dies.
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    task_time_limit=settings.hard_limit,
+    task_soft_time_limit=settings.unit_seconds,
+    # Redis counts from delivery and never renews: what is still being worked on must not be delivered again.
+    broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
+    broker_connection_retry_on_startup=True,
+    worker_soft_shutdown_timeout=settings.shutdown_seconds,
+    worker_enable_soft_shutdown_on_idle=False,
+    worker_max_tasks_per_child=settings.recycle_units,
+    worker_send_task_events=True,
+    task_send_sent_event=True,
+    task_track_started=True,
+    beat_schedule={
+        "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
+    },
+)
+
+
+@app.task(name=PLAN)
+def plan(*, table: str, job: str, **arguments: Any) -> str:
+    """Plan a job, or take up one that was planned before, when its table is free."""
+    request = request_of(job, table, arguments)
+    if not Board(settings).start(request):
+        return "waits: another job works on the table"
+    return _next(request, begin(request, settings))
+
+
+@app.task(name=CONVERT, bind=True, max_retries=None)
+def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:  # noqa: A002
+    """Stage one unit."""
+    context = JobContext.open(job, _location(self))
+    step = context.store.plan(round)
+    if step is None:
+        return "the job has ended"
+
+    def progress(done: int, files: int) -> None:
+        percent = 100 * done // max(files, 1)
+        self.send_event("task-progress", result=f"{percent}% {done}/{files} files")
+
+    Board(settings).keep(step.request)
+    try:
+        outcome = stage(context, step, unit, settings, progress)
+    except TryAgain as error:
+        raise self.retry(exc=error, countdown=min(2**self.request.retries, 30)) from error
+    if next(context.store.pending(step), None) is None:
+        Messenger(settings).commit(job, step.location)
+    if isinstance(outcome, Failure):
+        return f"failed: {outcome.reason}"
+    if isinstance(outcome, Staged):
+        files = len(outcome.deletes) + len(outcome.vectors)
+        return f"{outcome.new_positions} rows in {files} delete files or vectors, {outcome.seconds} s"
+    return "the job has ended"
+
+
+@app.task(name=COMMIT, bind=True)
+def commit(self: Task, *, table: str, job: str) -> str:
+    """Commit a job's round once all of its units have ended."""
+    context = JobContext.open(job, _location(self))
+    plan = context.store.latest_plan()
+    try:
+        step = advance(context, settings)
+    except Unanswered as error:
+        return f"no answer from the catalog, the sweeper will ask again: {error}"
+    return _next(plan.request, step) if plan is not None else "the job has ended"
+
+
+@app.task(name=SWEEP)
+def sweep_tables() -> str:
+    """Take up jobs that lost a message."""
+    taken = sweep(settings)
+    return f"took up {', '.join(taken)}" if taken else "nothing was lost"
+
+
+def _location(task: Task) -> str | None:
+    headers = task.request.headers or {}
+    return headers.get(LOCATION)
+
+
+def _next(request: Request, step: Step) -> str:
+    """Send what comes next."""
+    messenger = Messenger(settings)
+    match step:
+        case Stage(plan, units) if units:
+            Board(settings).may_send_again(request.job, settings.visibility_timeout)
+            messenger.convert(plan, units)
+            return f"{len(units)} units to stage"
+        case Stage(plan, _):
+            messenger.commit(request.job, plan.location)
+            return "all staged"
+        case Waiting():
+            return "waits for its units"
+        case Ended(None):
+            return "the job has ended"
+        case Ended(report) if report is not None:
+            return _finish(request, report)
+    raise AssertionError(step)
+
+
+def _finish(request: Request, report: Report) -> str:
+    """Post the report, and let the next job have the table."""
+    board = Board(settings)
+    if not board:
+        _leave_on_storage(request, report)
+    following = board.finish(request, report)
+    if following is not None:
+        Messenger(settings).plan(following)
+    log.info("%s: %s", request.job, report.model_dump_json())
+    return sentence(report)
+
+
+def _leave_on_storage(request: Request, report: Report) -> None:
+    """Without a Redis the report waits at the table for whoever asks; the sweeper takes it away in time."""
+    try:
+        JobContext.open(request.job).store.write_report(report)
+    except IcefleetError as error:
+        log.warning("%s has ended as %s, and its table does not keep the report: %s", request.job, report.status, error)

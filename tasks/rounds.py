@@ -1,0 +1,153 @@
+"""The way of a job from plan to report: plan a round, commit what it staged, plan again what conflicted, clean up.
+
+The functions know nothing of Celery. Each takes a job one step on, can be called twice, and says what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from producer.catalog import open_table
+from producer.errors import Conflict, Corrupt, IcefleetError, Refused
+from producer.messages import Failure, Plan, Report, Request, Staged, Status
+from producer.planner import plan as plan_table
+from producer.settings import Settings
+from tasks.cleanup import clean_up
+from tasks.commit import Unanswered, commit
+from tasks.job import JobContext
+from tasks.reports import concluded, report_of, summed
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Units are to be staged; then :func:`advance` goes on."""
+
+    plan: Plan
+    units: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Units are still being staged by somebody."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The job has ended, and nothing of it is left but what was committed. No report: it had ended before."""
+
+    report: Report | None
+
+
+Step = Stage | Waiting | Ended
+
+
+def begin(request: Request, settings: Settings) -> Step:
+    """Plan a job's first round, or take up a job that has been planned before."""
+    try:
+        context = JobContext.open(request.job)
+        if (latest := context.store.latest_plan()) is not None:
+            return _stage(context, latest)
+        if context.store.cancelled():
+            context.store.clear()
+            return Ended(report_of(request, Status.CANCELLED, reason="The job was cancelled before it was planned."))
+        return _plan(context, request, settings)
+    except (Refused, Corrupt) as error:
+        status = Status.REFUSED if isinstance(error, Refused) else Status.FAILED
+        return Ended(report_of(request, status, reason=str(error)))
+
+
+def advance(context: JobContext, settings: Settings) -> Step:
+    """Commit the latest round if all of its units have ended, and say what comes next."""
+    plan = context.store.latest_plan()
+    if plan is None:
+        return Ended(None)
+    if context.store.cancelled():
+        return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
+    outcomes = context.store.outcomes(plan)
+    if len(outcomes) < len(plan.units):
+        return Waiting(plan)
+    staged = {number: o for number, o in outcomes.items() if isinstance(o, Staged)}
+    failures = tuple(o for o in outcomes.values() if isinstance(o, Failure))
+    if failures and plan.request.all_or_nothing:
+        reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
+        return _end(context, summed(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
+    return _commit(context, plan, staged, failures, settings)
+
+
+def _commit(
+    context: JobContext, plan: Plan, staged: Mapping[int, Staged], failures: tuple[Failure, ...], settings: Settings
+) -> Step:
+    last = plan.round + 1 >= settings.max_rounds
+    try:
+        done = commit(context, plan, staged, len(failures), settings)
+    except Conflict as conflict:
+        report = plan.before or report_of(plan.request, Status.COMMITTING)
+        if last:
+            reason = f"The table changed under the job {plan.round + 1} times: {conflict}."
+            return _end(context, report, plan, Status.FAILED, reason)
+        return _plan_again(context, plan, settings, None, plan.before)
+    except Unanswered:
+        raise
+    except IcefleetError as error:
+        status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
+        return _end(context, summed(plan, None, failures), plan, status, str(error))
+    report = summed(plan, done, failures)
+    if done.again and not last:
+        return _plan_again(context, plan, settings, done.again, report)
+    conflicts = tuple(
+        Failure(
+            unit=-1,
+            partition=r.scope.label if r.scope else "",
+            reason=f"other writers changed what {r.path} reaches, {plan.round + 1} times; it stays in the table",
+        )
+        for r in plan.retirements
+        if r.path in done.again
+    )
+    report = report.model_copy(
+        update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
+    )
+    return _end(context, report, plan)
+
+
+def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
+    table = open_table(request.catalog, request.table)
+    planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
+    if planned.plan.empty:
+        return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
+    context.store.write_current(request)
+    context.store.write_plan(planned.plan, planned.units)
+    return _stage(context, planned.plan)
+
+
+def _plan_again(
+    context: JobContext, plan: Plan, settings: Settings, only: frozenset[str] | None, before: Report | None
+) -> Step:
+    """Plan another round on the head as it is now; ``only`` are the equality deletes that are left to do."""
+    try:
+        table = context.reload(plan)
+        planned = plan_table(
+            table, plan.request, unit_bytes=settings.unit_mb << 20, round_=plan.round + 1, only=only, before=before
+        )
+    except IcefleetError as error:
+        report = before or report_of(plan.request, Status.COMMITTING)
+        status = Status.PARTIAL if report.snapshot_id is not None else Status.FAILED
+        return _end(context, report, plan, status, str(error))
+    if planned.plan.empty:
+        report = before or report_of(plan.request, Status.COMMITTING)
+        return _end(context, report, plan)
+    context.store.write_plan(planned.plan, planned.units)
+    return _stage(context, planned.plan)
+
+
+def _stage(context: JobContext, plan: Plan) -> Stage:
+    return Stage(plan, tuple(sorted(context.store.pending(plan))))
+
+
+def _end(
+    context: JobContext, report: Report, plan: Plan, status: Status | None = None, reason: str | None = None
+) -> Ended:
+    clean_up(context)
+    return Ended(concluded(report, plan.request, status, reason))
