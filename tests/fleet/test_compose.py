@@ -1,0 +1,204 @@
+"""docker-compose.yml: what it promises, and each of its commands run as it stands there, on this machine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import redis
+import yaml
+from celery import Celery
+
+from producer.settings import Settings
+from tests.fleet.composefile import REPOSITORY, Native, interpolated, read_services, seconds, wait_for
+
+COMPOSE = REPOSITORY / "docker-compose.yml"
+EXAMPLE = REPOSITORY / ".env.example"
+
+#: Nothing set, as on a fresh clone.
+SERVICES = read_services(COMPOSE, {})
+WORKERS = ("worker", "committer")
+
+
+# -- what the file says ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${A:-b}", "b"),
+        ("${SET:-b}", "1"),
+        ("${A:-b:c-d}", "b:c-d"),
+        ("x${SET}y$$z", "x1y$z"),
+        ("${A}", ""),
+    ],
+)
+def test_variables_are_resolved_as_compose_does(text: str, expected: str) -> None:
+    assert interpolated(text, {"SET": "1"}) == expected
+
+
+def test_every_service_is_capped_and_comes_back() -> None:
+    assert set(SERVICES) == {"redis", "worker", "committer", "beat", "flower"}
+    for service in SERVICES.values():
+        assert service.raw["mem_limit"], service.name
+        assert service.raw["restart"] == "unless-stopped", service.name
+
+
+def test_redis_neither_evicts_nor_forgets() -> None:
+    command = " ".join(SERVICES["redis"].command)
+    assert "--appendonly yes" in command
+    assert "--maxmemory-policy noeviction" in command
+    assert SERVICES["redis"].volumes["/data"] == "redis"
+    assert SERVICES["redis"].health
+    for name in set(SERVICES) - {"redis"}:
+        assert SERVICES[name].raw["depends_on"]["redis"]["condition"] == "service_healthy"
+
+
+def test_worker_can_be_scaled() -> None:
+    worker = SERVICES["worker"].raw
+    assert not {"container_name", "ports", "hostname"} & worker.keys()
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_grace_is_longer_than_the_soft_shutdown(name: str) -> None:
+    service = SERVICES[name]
+    shutdown = int(
+        service.environment.get("ICEFLEET_SHUTDOWN_SECONDS", Settings.model_fields["shutdown_seconds"].default)
+    )
+    assert seconds(service.raw["stop_grace_period"]) >= shutdown + 30
+
+
+def test_flower_wants_a_password_and_listens_here_only() -> None:
+    flower = SERVICES["flower"]
+    name, _, password = flower.environment["FLOWER_BASIC_AUTH"].partition(":")
+    assert name
+    assert password
+    assert all(port.startswith("127.0.0.1:") for port in flower.raw["ports"])
+    assert "FLOWER_UNAUTHENTICATED_API" not in flower.environment
+
+
+def test_variables_are_settings_and_the_example_lists_them() -> None:
+    known = {f"ICEFLEET_{name.upper()}" for name in Settings.model_fields}
+    used = {key for service in SERVICES.values() for key in service.environment if key.startswith("ICEFLEET_")}
+    assert used <= known
+    listed = {line.lstrip("#").partition("=")[0] for line in EXAMPLE.read_text().splitlines() if "=" in line}
+    asked = set(_variables(yaml.safe_load(COMPOSE.read_text())))
+    assert asked == listed
+
+
+def test_volumes_are_declared() -> None:
+    declared = set(yaml.safe_load(COMPOSE.read_text())["volumes"])
+    named = {
+        source for service in SERVICES.values() for source in service.volumes.values() if not source.startswith("/")
+    }
+    assert named == declared
+
+
+def test_docker_takes_the_file() -> None:
+    if shutil.which("docker") is None:
+        pytest.skip("no docker client")
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
+        pytest.skip("the docker client has no compose plugin")
+    done = subprocess.run(["docker", "compose", "config", "--quiet"], cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _variables(value: Any) -> Iterator[str]:
+    class Names(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            seen.append(key)
+            return default
+
+    seen: list[str] = []
+    interpolated(value, Names())
+    yield from seen
+
+
+# -- what its commands do ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Native]:
+    """Every service, started as in the file, in its order; only smaller and quicker."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server: install Redis 6.2 or newer")
+    services = read_services(COMPOSE, {"ICEFLEET_SWEEP_SECONDS": "2"})
+    small = {"ICEFLEET_CORES": "1", "ICEFLEET_HEAP_MB": "512"}
+    native = Native(tmp_path_factory.mktemp("compose"), services, small)
+    try:
+        native.start("redis", also=("--bind", "127.0.0.1"))
+        wait_for(native, "healthy redis", lambda: _healthy(native, "redis"))
+        for name in ("worker", "committer", "beat", "flower"):
+            native.start(name)
+        yield native
+    finally:
+        native.stop_all()
+
+
+def _healthy(native: Native, name: str) -> bool:
+    return native.execute(name, *native.services[name].health).returncode == 0
+
+
+def _flower(native: Native, path: str, *, known: bool = True) -> Any:
+    request = Request(f"http://127.0.0.1:{native.flower_port}{path}")
+    if known:
+        login = native.services["flower"].environment["FLOWER_BASIC_AUTH"]
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    with urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.fleet
+@pytest.mark.redis
+class TestRunning:
+    """The fleet of the file, running."""
+
+    def test_redis_runs_with_what_the_file_says(self, fleet: Native) -> None:
+        with redis.Redis(port=fleet.redis_port, decode_responses=True) as client:
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            assert client.config_get("dir") == {"dir": str(fleet.root / "redis")}
+
+    def test_workers_serve_every_queue(self, fleet: Native) -> None:
+        control = Celery(broker=f"redis://127.0.0.1:{fleet.redis_port}/0", set_as_current=False).control
+        answers = wait_for(
+            fleet,
+            "two workers",
+            lambda: len(found := control.inspect(timeout=2).active_queues() or {}) == 2 and found,
+            90,
+        )
+        assert {queue["name"] for queues in answers.values() for queue in queues} == {
+            "plan",
+            "convert",
+            "commit",
+            "sweep",
+        }
+        assert {len(queues) for queues in answers.values()} == {1, 3}
+        pools = {node: stats["pool"]["max-concurrency"] for node, stats in control.inspect(timeout=2).stats().items()}
+        assert set(pools.values()) == {1}
+
+    def test_flower_answers_to_its_password_alone(self, fleet: Native) -> None:
+        wait_for(fleet, "healthy flower", lambda: _healthy(fleet, "flower"))
+        for path in ("/", "/api/workers", "/api/tasks"):
+            with pytest.raises(HTTPError) as refused:
+                _flower(fleet, path, known=False)
+            assert refused.value.code == 401
+        wait_for(fleet, "workers in Flower", lambda: len(_flower(fleet, "/api/workers?refresh=1")) == 2)
+
+    def test_beat_wakes_the_sweeper(self, fleet: Native) -> None:
+        def swept() -> list[Any]:
+            tasks = _flower(fleet, "/api/tasks?taskname=icefleet.sweep").values()
+            return [task for task in tasks if task["state"] == "SUCCESS"]
+
+        assert wait_for(fleet, "sweep in Flower", swept)
+
+    def test_every_service_stops_when_told(self, fleet: Native) -> None:
+        statuses = {name: fleet.stop(name, 30) for name in reversed(list(fleet.running))}
+        assert set(statuses.values()) == {0}, f"{statuses}\n{fleet.logs()}"

@@ -1,0 +1,165 @@
+"""What is shipped: pinned names, entry points that resolve, imports in one direction, units that systemd takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from producer.settings import Settings
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+UNITS = sorted((REPOSITORY / "deploy").glob("*.service"))
+
+#: Whom a package may import of the three.
+ALLOWED = {"producer": {"producer"}, "workers": {"workers"}, "tasks": {"tasks", "producer", "workers"}}
+
+
+def _pins() -> dict[str, str]:
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_constraints_name_packages_and_versions_only() -> None:
+    for name, version in _pins().items():
+        assert re.fullmatch(r"[A-Za-z0-9._-]+", name)
+        assert re.fullmatch(r"[0-9][A-Za-z0-9.+]*", version), name
+
+
+def _needed(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> Iterator[str]:
+    """The names of all that a distribution asks for here, and what those ask for."""
+    if (name, extras) in seen:
+        return
+    seen.add((name, extras))
+    yield name
+    for text in metadata.requires(name) or ():
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras | {""}):
+            yield from _needed(canonicalize_name(requirement.name), frozenset(requirement.extras), seen)
+
+
+def test_everything_that_is_installed_is_pinned() -> None:
+    pinned = {canonicalize_name(name): version for name, version in _pins().items()}
+    needed = set(_needed("icefleet", frozenset({"dev"}), set())) - {"icefleet"}
+    assert needed <= pinned.keys()
+    assert {name: metadata.version(name) for name in needed} == {name: pinned[name] for name in needed}
+
+
+@pytest.mark.parametrize("group", ["icefleet.engines", "icefleet.commands"])
+def test_entry_points_resolve(group: str) -> None:
+    declared = PROJECT["project"]["entry-points"][group]
+    found = {point.name: point for point in metadata.entry_points(group=group)}
+    assert {name: point.value for name, point in found.items()} == declared
+    for point in found.values():
+        assert callable(point.load())
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_packages_know_each_other_in_one_direction(package: str) -> None:
+    for path in (REPOSITORY / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            else:
+                continue
+            ours = {name.partition(".")[0] for name in names} & ALLOWED.keys()
+            assert ours <= ALLOWED[package], f"{path.relative_to(REPOSITORY)} line {node.lineno}"
+
+
+def test_a_producer_needs_nothing_of_a_worker() -> None:
+    core = {canonicalize_name(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
+    assert not core & {"pyspark", "pandas", "psutil", "flower"}
+    code = "import sys; from producer import Fleet, Job; import producer.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"pyspark", "py4j", "pandas", "psutil", "flower", "tasks", "workers"}
+
+
+def test_a_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        if (REPOSITORY / name).exists():
+            shutil.copy(REPOSITORY / name, source)
+    for package in (*ALLOWED, "tests", "deploy"):
+        shutil.copytree(REPOSITORY / package, source / package, ignore=shutil.ignore_patterns("__pycache__", "java"))
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(command, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith(f"icefleet-{PROJECT['project']['version']}-py3-")
+    names = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True)
+    held = {line.split()[0] for line in names.stdout.splitlines()[1:]}
+    tops = {name.partition("/")[0] for name in held if ".dist-info/" not in name}
+    assert tops == set(ALLOWED)
+    modules = {
+        str(path.relative_to(REPOSITORY)) for package in ALLOWED for path in (REPOSITORY / package).rglob("*.py")
+    }
+    assert modules <= held
+
+
+def test_the_image_is_built_from_what_there_is() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    sources = set()
+    for line in (REPOSITORY / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            sources |= set(line.split()[1:-1])
+    for source in sources:
+        assert (REPOSITORY / source).exists()
+        assert f"!{source}" in ignored
+    assert "USER icefleet" in (REPOSITORY / "Dockerfile").read_text()
+
+
+def _options(unit: Path) -> dict[str, str]:
+    lines = unit.read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_units_drain_and_are_capped(unit: Path) -> None:
+    options = _options(unit)
+    assert options["KillSignal"] == "SIGTERM"
+    assert options["KillMode"] == "mixed"
+    assert options["MemoryMax"]
+    if " worker " in options["ExecStart"]:
+        assert int(options["TimeoutStopSec"]) >= Settings.model_fields["shutdown_seconds"].default + 30
+
+
+def test_units_run_what_compose_runs() -> None:
+    compose = (REPOSITORY / "docker-compose.yml").read_text()
+    flattened = re.sub(r"[\[\]\",]+", " ", compose)
+    for unit in UNITS:
+        command = _options(unit)["ExecStart"].removeprefix("/opt/icefleet/bin/").split(" --schedule")[0]
+        assert " ".join(command.replace(",", " ").split()) in " ".join(flattened.split())
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on this machine")
+    here = tmp_path / unit.name
+    here.write_text(unit.read_text().replace("/opt/icefleet/bin/", "/bin/true "))
+    done = subprocess.run(["systemd-analyze", "verify", here], capture_output=True, text=True, check=False)
+    said = [line for line in done.stderr.splitlines() if unit.name in line]
+    assert (done.returncode, said) == (0, []), done.stderr
+
+
+@pytest.mark.parametrize("example", [".env.example", "deploy/icefleet.env.example"])
+def test_examples_name_settings_that_exist(example: str) -> None:
+    known = {f"ICEFLEET_{name.upper()}" for name in Settings.model_fields}
+    named = set(re.findall(r"^#?(ICEFLEET_\w+)=", (REPOSITORY / example).read_text(), re.MULTILINE))
+    assert named
+    assert named <= known
