@@ -1,0 +1,135 @@
+"""A table that a stream fills: appends, upserts and deletes, each its own snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
+
+from tasks.snapshot import SnapshotUpdate
+from tasks.testing.catalog import upgrade
+from tasks.testing.writer import Positions, RowDelta, TableWriter
+
+_COMMIT_ATTEMPTS = 20
+
+
+class StreamTable(TableWriter):
+    """One table of a catalog, written to like a stream does.
+
+    The ``write_`` methods put files on storage and return them for a :class:`RowDelta`; the others commit at once,
+    each as one snapshot whose id they return. Ids of columns are given as field ids or as dotted names.
+    """
+
+    @classmethod
+    def create(
+        cls,
+        catalog: Catalog,
+        identifier: str,
+        schema: Schema | pa.Schema,
+        *,
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        format_version: int = 2,
+        properties: Mapping[str, str] | None = None,
+    ) -> StreamTable:
+        """Make an empty table, and its namespace where it is missing. Field ids are given anew, from 1."""
+        catalog.create_namespace_if_not_exists(identifier.rpartition(".")[0])
+        catalog.create_table(
+            identifier,
+            schema,
+            partition_spec=spec,
+            properties={**(properties or {}), TableProperties.FORMAT_VERSION: str(format_version)},
+        )
+        return cls(catalog, identifier)
+
+    def append(
+        self,
+        rows: pa.Table,
+        *,
+        field_ids: bool = True,
+        spec_id: int | None = None,
+        omit: Collection[str] = (),
+        row_group_size: int | None = None,
+        branch: str = MAIN_BRANCH,
+    ) -> int:
+        """Add rows; see :meth:`write_data`."""
+        files = self.write_data(rows, field_ids=field_ids, spec_id=spec_id, omit=omit, row_group_size=row_group_size)
+        return self.commit(RowDelta(files), branch=branch)
+
+    def upsert(
+        self, rows: pa.Table, ids: Sequence[int | str], *, spec_id: int | None = None, branch: str = MAIN_BRANCH
+    ) -> int:
+        """Add rows and delete every older row of the same key in the same partition, as Flink's upserts do.
+
+        Both have the same sequence number, so the new rows stay. A key comes once in the rows.
+        """
+        data = self.write_data(rows, spec_id=spec_id)
+        deletes = self._write_equality_deletes(rows, ids, None, spec_id, only_keys=True)
+        return self.commit(RowDelta([*data, *deletes]), branch=branch)
+
+    def delete_where_equal(
+        self,
+        keys: pa.Table,
+        ids: Sequence[int | str],
+        *,
+        partition: Record | None = None,
+        spec_id: int | None = None,
+        branch: str = MAIN_BRANCH,
+    ) -> int:
+        """Delete rows by key; see :meth:`write_equality_deletes`."""
+        deletes = self.write_equality_deletes(keys, ids, partition=partition, spec_id=spec_id)
+        return self.commit(RowDelta(deletes), branch=branch)
+
+    def delete_positions(self, positions: Positions, *, by_partition: bool = False, branch: str = MAIN_BRANCH) -> int:
+        """Delete rows by position (format version 2); see :meth:`write_position_deletes`."""
+        deletes = self.write_position_deletes(positions, by_partition=by_partition, branch=branch)
+        return self.commit(RowDelta(deletes), branch=branch)
+
+    def delete_vector(self, positions: Positions, *, branch: str = MAIN_BRANCH) -> int:
+        """Delete rows by position (format version 3); the vectors replace those that the files have."""
+        return self.commit(self.write_vectors(positions, branch=branch), branch=branch)
+
+    def remove_files(self, paths: Collection[str], *, branch: str = MAIN_BRANCH) -> int:
+        """Take files of any kind out of the table; they stay on storage."""
+        return self.commit(
+            RowDelta(removed=[file for file in self.files(branch) if file.path in set(paths)]), branch=branch
+        )
+
+    def upgrade(self, format_version: int = 3) -> None:
+        """Raise the format version; see :func:`tasks.testing.upgrade`."""
+        upgrade(self.catalog, self.identifier, format_version)
+
+    def commit(
+        self,
+        delta: RowDelta,
+        *,
+        branch: str = MAIN_BRANCH,
+        operation: Operation | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Commit any mix of files as one snapshot; a branch that is missing starts at main's head."""
+        for attempt in range(_COMMIT_ATTEMPTS):
+            update = SnapshotUpdate(
+                self.table,
+                branch,
+                operation=operation or delta.operation,
+                properties=properties,
+                create_branch=True,
+            )
+            update.add(delta.added)
+            update.remove(delta.removed)
+            prepared = update.prepare()
+            try:
+                return prepared.commit().snapshot_id
+            except CommitFailedException:
+                prepared.discard()
+                if attempt == _COMMIT_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
