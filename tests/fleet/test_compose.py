@@ -11,12 +11,15 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import pyarrow as pa
 import pytest
 import redis
 import yaml
 from celery import Celery
+from pyiceberg.catalog import load_catalog
 
 from producer.settings import Settings
+from tasks.testing import StreamTable, read_rows
 from tests.fleet.composefile import REPOSITORY, Native, interpolated, read_services, seconds, wait_for
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
@@ -155,8 +158,16 @@ def _flower(native: Native, path: str, *, known: bool = True) -> Any:
         return json.load(answer)
 
 
+def _catalog(native: Native) -> dict[str, str]:
+    """The catalog of the file's services, for this process."""
+    prefix = "PYICEBERG_CATALOG__DEFAULT__"
+    environment = native.environment("worker")
+    return {key.removeprefix(prefix).lower(): value for key, value in environment.items() if key.startswith(prefix)}
+
+
 @pytest.mark.fleet
 @pytest.mark.redis
+@pytest.mark.spark
 class TestRunning:
     """The fleet of the file, running."""
 
@@ -198,6 +209,27 @@ class TestRunning:
             return [task for task in tasks if task["state"] == "SUCCESS"]
 
         assert wait_for(fleet, "sweep in Flower", swept)
+
+    def test_one_command_converts_a_table(self, fleet: Native) -> None:
+        catalog = load_catalog("default", **_catalog(fleet))
+        events = StreamTable.create(catalog, "db.events", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        events.append(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
+        events.upsert(pa.table({"id": [2], "name": ["B"]}), ["id"])
+        before = read_rows(events.table).sort_by("id")
+
+        done = fleet.execute("worker", "icefleet", "convert", "db.events", "--json", timeout=200)
+
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{fleet.logs()}"
+        report = json.loads(done.stdout)
+        assert report["status"] == "committed"
+        assert report["removed_equality_delete_files"] == 1
+        assert report["added_position_deletes"] == 1
+        assert read_rows(events.table).sort_by("id") == before
+        # PyIceberg reads no equality deletes; now it has none to read.
+        assert catalog.load_table("db.events").scan().to_arrow().sort_by("id").equals(before, check_metadata=False)
+        (task,) = _flower(fleet, "/api/tasks?taskname=icefleet.convert").values()
+        assert task["state"] == "SUCCESS"
+        assert "db.events" in task["kwargs"]
 
     def test_every_service_stops_when_told(self, fleet: Native) -> None:
         statuses = {name: fleet.stop(name, 30) for name in reversed(list(fleet.running))}
