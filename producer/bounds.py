@@ -37,7 +37,7 @@ ORDERED = (
     StringType,
     BinaryType,
 )
-#: Some writers cut bounds to so many characters without raising the upper one, so a value may lie above by what was cut.
+#: Some writers cut bounds to so many characters without raising the upper one: a value may lie above by what was cut.
 TRUNCATED = 16
 
 
@@ -56,8 +56,8 @@ class HasMetrics(Protocol):
 class Interval:
     """What is known of a column's values in one or more files; ``None`` bounds are unknown."""
 
-    lower: Any | None
-    upper: Any | None
+    lower: Any
+    upper: Any
     may_be_null: bool
 
     @classmethod
@@ -72,11 +72,10 @@ class Interval:
 
     def union(self, other: Interval) -> Interval:
         """The smallest interval that holds both."""
-        known = self.lower is not None and other.lower is not None
-        unbounded = self.upper is None or other.upper is None
+        lowers, uppers = (self.lower, other.lower), (self.upper, other.upper)
         return Interval(
-            min(self.lower, other.lower) if known else None,
-            None if unbounded or not known else max(self.upper, other.upper),
+            None if None in lowers else min(lowers),
+            None if None in uppers else max(uppers),
             self.may_be_null or other.may_be_null,
         )
 

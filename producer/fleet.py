@@ -60,7 +60,9 @@ class Fleet:
         """
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
         if self.settings.local:
-            return Job(request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told))
+            return Job(
+                request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told)
+            )
         messenger, board = Messenger(self.settings), Board(self.settings)
         messenger.check()
         job = board.enqueue(request)
@@ -68,9 +70,7 @@ class Fleet:
             messenger.plan(request)
         return Job(job, self.settings, request=request.model_copy(update={"job": job}))
 
-    def plan(
-        self, table: str, *, catalog: str = "default", branch: str = "main", where: str | None = None
-    ) -> Planned:
+    def plan(self, table: str, *, catalog: str = "default", branch: str = "main", where: str | None = None) -> Planned:
         """What :meth:`convert` would do; nothing is written.
 
         Raises:

@@ -146,9 +146,7 @@ class Job:
         if self.report() is not None:
             return self
         plan = self._store.latest_plan()
-        request = plan.request if plan else self._request
-        if request is None:
-            request = next((r for r in self._board.waiting() if r.job == self.id), None)
+        request = plan.request if plan else self._waiting()
         if request is None:
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is left of {self.id} that could be taken up: start a new job.")
         if self._settings.local:
@@ -173,8 +171,9 @@ class Job:
             raise
         if plan is not None:
             return None
-        if (left := self._store.report()) is not None:
-            return left
+        last = self._store.last(self.name.operation)
+        if last is not None and last.job == self.id:
+            return last
         fresh = open_table(self.name.catalog, self.name.table)
         if (report := report_from_history(fresh.metadata, self.name, self.id)) is not None:
             return report

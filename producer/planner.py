@@ -340,7 +340,8 @@ class _Conversion:
 
 def vector_ref(vector: LiveFile) -> VectorRef:
     """Where a live deletion vector lies."""
-    assert vector.content_offset is not None and vector.content_size is not None
+    assert vector.content_offset is not None
+    assert vector.content_size is not None
     return VectorRef(
         path=vector.path, offset=vector.content_offset, size=vector.content_size, cardinality=vector.record_count
     )

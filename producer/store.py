@@ -58,14 +58,6 @@ class JobStore:
         """Whether the job has ended, been cancelled, or is gone altogether."""
         return self._exists("closing") or self._exists("cancelled") or not self._exists("0/plan")
 
-    def write_report(self, report: Report) -> None:
-        """Leave the report on storage, where there is no Redis to keep it."""
-        self._write("report", report)
-
-    def report(self) -> Report | None:
-        """The report left on storage."""
-        return self._read("report", Report)
-
     # -- the table ---------------------------------------------------------------------------------------------
 
     def write_current(self, request: Request) -> None:
@@ -75,6 +67,14 @@ class JobStore:
     def current(self, operation: Operation) -> Request | None:
         """The job that works on the table."""
         return self._read(f"../current-{operation}", Request)
+
+    def write_last(self, report: Report) -> None:
+        """Leave a report at the table, where there is no Redis to keep it; the next one takes its place."""
+        self._write(f"../last-{report.operation}", report)
+
+    def last(self, operation: Operation) -> Report | None:
+        """The report that was left at the table."""
+        return self._read(f"../last-{operation}", Report)
 
     # -- plan and units ----------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class JobStore:
 
     # -- the end -----------------------------------------------------------------------------------------------
 
-    def clear(self, *, keep_report: bool = False) -> None:
+    def clear(self) -> None:
         """Delete every record, the plans last: while a plan can be read, a clean-up can be taken up again."""
         plans = self.plans()
         for plan in reversed(plans):
@@ -174,8 +174,6 @@ class JobStore:
         for operation in Operation:
             if (current := self.current(operation)) is not None and current.token == self._token:
                 self._delete(f"../current-{operation}")
-        if not keep_report:
-            self._delete("report")
         self._remove_folders(len(plans))
 
     def _clear_unit(self, round_: int, unit: UnitHeader) -> None:

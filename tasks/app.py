@@ -59,7 +59,7 @@ def plan(*, table: str, job: str, **arguments: Any) -> str:
 
 
 @app.task(name=CONVERT, bind=True, max_retries=None)
-def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:  # noqa: A002
+def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
     """Stage one unit."""
     context = JobContext.open(job, _location(self))
     step = context.store.plan(round)
@@ -142,8 +142,8 @@ def _finish(request: Request, report: Report) -> str:
 
 
 def _leave_on_storage(request: Request, report: Report) -> None:
-    """Without a Redis the report waits at the table for whoever asks; the sweeper takes it away in time."""
+    """Without a Redis the report stays at the table for whoever asks, until the next one takes its place."""
     try:
-        JobContext.open(request.job).store.write_report(report)
+        JobContext.open(request.job).store.write_last(report)
     except IcefleetError as error:
         log.warning("%s has ended as %s, and its table does not keep the report: %s", request.job, report.status, error)

@@ -6,6 +6,7 @@ which other engines refuse to read (two uuid partition fields are enough).
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -61,7 +62,7 @@ class AvroWriter:
         self._file = BytesIO()
         self._encoder = BinaryEncoder(self._file)
         self._new_block()
-        schema = _define_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
+        schema = _name_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
         header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec}
         construct_writer(META_SCHEMA).write(self._encoder, AvroFileHeader(MAGIC, header, self._sync))
 
@@ -104,14 +105,15 @@ def put(io: FileIO, path: str, contents: bytes) -> None:
         stream.write(contents)
 
 
-def _define_once(node: Any, defined: set[str]) -> Any:
-    """Refer to a named type by its name from the second time on, as Avro demands."""
+def _name_once(node: Any, names: set[str]) -> Any:
+    """Give each named type a name of its own, as Avro demands; a reference to the first is what PyIceberg cannot read."""
     if isinstance(node, list):
-        return [_define_once(branch, defined) for branch in node]
+        return [_name_once(branch, names) for branch in node]
     if not isinstance(node, dict):
         return node
+    parts = {key: _name_once(value, names) for key, value in node.items()}
     if node.get("type") in ("fixed", "record") and "name" in node:
-        if node["name"] in defined:
-            return node["name"]
-        defined.add(node["name"])
-    return {key: _define_once(value, defined) for key, value in node.items()}
+        numbered = (f"{node['name']}_{number}" for number in itertools.count(2))
+        parts["name"] = next(name for name in itertools.chain([node["name"]], numbered) if name not in names)
+        names.add(parts["name"])
+    return parts

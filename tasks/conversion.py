@@ -1,4 +1,4 @@
-"""Between a plan's units and the engine: what a unit means for the engine, and what the engine's result means staged."""
+"""Between plan and engine: a unit in the engine's terms, and the engine's result as a staged record."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.Array:
     if isinstance(field.transform, VoidTransform):
         return pa.nulls(rows.num_rows, pa.int32())
     column = _column(rows, schema.find_column_name(field.source_id) or "")
-    if isinstance(column.type, pa.ExtensionType):
+    if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     if isinstance(schema.find_type(field.source_id), BinaryType):
         # The transforms do not know Arrow's large binary.

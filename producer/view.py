@@ -1,0 +1,159 @@
+"""What people see of plans, jobs and settings: tables, sentences and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.filesize import decimal as bytes_text
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from producer.job import Progress as JobProgress
+from producer.messages import Plan, Report, Status
+
+#: Results go to standard output, progress and refusals to standard error, so that programs can listen.
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+_SHOWN = 40  # rows of a table before the rest is summed up
+
+_COLOURS = {
+    Status.COMMITTED: "green",
+    Status.NOTHING_TO_DO: "green",
+    Status.PARTIAL: "yellow",
+    Status.FAILED: "red",
+    Status.REFUSED: "red",
+    Status.CANCELLED: "yellow",
+}
+
+
+def show_plan(plan: Plan) -> None:
+    """A plan as a table of its units, or the reason why there are none."""
+    if plan.empty:
+        out.print(f"Nothing to do: {plan.nothing}.")
+        return
+    table = Table(
+        "unit", "partition", *_numbers("data files", "rows", "delete files", "delete rows", "to read"), "note"
+    )
+    for unit in plan.units[:_SHOWN]:
+        table.add_row(
+            str(unit.number),
+            unit.label,
+            f"{unit.files:,}",
+            f"{unit.rows:,}",
+            f"{unit.delete_files:,}",
+            f"{unit.delete_rows:,}",
+            bytes_text(unit.cost),
+        )
+    if len(plan.units) > _SHOWN:
+        table.add_row("…", f"{len(plan.units) - _SHOWN} more units")
+    if plan.units:
+        out.print(table)
+    for unit in [unit for unit in plan.units if unit.refused][:_SHOWN]:
+        out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
+    kind = "deletion vectors" if plan.format_version >= 3 else "position delete files"
+    leaving = sum(r.complete for r in plan.retirements)
+    staying = len(plan.retirements) - leaving
+    out.print(
+        f"{leaving:,} equality delete files become {kind}: {len(plan.units):,} units, "
+        f"{sum(u.files for u in plan.units):,} data files, {bytes_text(sum(u.cost for u in plan.units))} to read."
+    )
+    if staying:
+        out.print(f"{staying:,} more are applied and stay, since they reach partitions that are not selected.")
+
+
+def show_report(report: Report) -> None:
+    """How a job ended, in a few lines."""
+    colour = _COLOURS.get(report.status, "blue")
+    name = report.status.replace("_", " ")
+    if report.status is Status.NOTHING_TO_DO:
+        out.print(f"[{colour}]Nothing to do[/{colour}] in {report.table}: {escape(report.reason or '')}.")
+        return
+    out.print(f"[{colour}]{report.table}: {name}[/{colour}]" + (f" — {escape(report.reason)}" if report.reason else ""))
+    if report.snapshot_id is not None:
+        added = [f"{report.added_dvs:,} deletion vectors"] if report.added_dvs else []
+        added += [f"{report.added_position_delete_files:,} position delete files"] if not added else []
+        out.print(
+            f"  {report.removed_equality_delete_files:,} equality delete files became {added[0]} with "
+            f"{report.added_position_deletes:,} positions; snapshot {report.snapshot_id}"
+        )
+    if report.units:
+        failed = f", {report.failed_units:,} failed" if report.failed_units else ""
+        out.print(f"  {report.units:,} units{failed}, {report.seconds:,.1f} s, job {report.job}")
+    for failure in report.failures[1:_SHOWN]:
+        out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
+
+
+def show_progress(job: str, now: JobProgress) -> None:
+    """How far a job is that has not ended."""
+    share = f", {now.done} of {now.units} units" if now.units else ""
+    out.print(f"{job}: {now.status}{share}")
+
+
+def show_jobs(rows: Iterable[tuple[str, str, str, str]]) -> None:
+    """Jobs, one a row: id, table, status, units."""
+    table = _table("job", "table", "status", "units")
+    for job, name, status, units in rows:
+        colour = _COLOURS.get(Status(status), "blue") if status in set(Status) else "dim"
+        table.add_row(job, name, f"[{colour}]{status}[/{colour}]", units)
+    if table.row_count:
+        out.print(table)
+    else:
+        out.print("No jobs.")
+
+
+def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
+    """Settings, one a row: variable, value, source, description."""
+    table = _table("setting", "value", "from", "what it is")
+    for name, value, source, description in rows:
+        table.add_row(name, value, f"[bold]{source}[/bold]" if source != "default" else source, description)
+    out.print(table)
+
+
+class Bar:
+    """A live progress bar on standard error; plain silence where that is no terminal."""
+
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=None, detail="")
+        self._title = title
+
+    def told(self, done: int, units: int, detail: str) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=done, total=units or None, detail=detail)
+
+    def show(self, now: JobProgress) -> None:
+        """Move the bar to where a job stands."""
+        self.told(now.done, now.units, now.detail or now.status)
+
+
+@contextmanager
+def bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
+    """A progress bar that is gone when the work is done."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("units"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.fields[detail]}"),
+    )
+    with Progress(*columns, console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
+        yield Bar(progress, title)
+
+
+def show_error(error: Exception) -> None:
+    """A refusal or a failure, as a sentence on standard error."""
+    err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}")
+
+
+def _table(*names: str, numbers: tuple[int, ...] = ()) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(names):
+        table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
+    return table
