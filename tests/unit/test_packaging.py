@@ -54,7 +54,9 @@ def test_everything_that_is_installed_is_pinned() -> None:
     pinned = {canonicalize_name(name): version for name, version in _pins().items()}
     needed = set(_needed("icefleet", frozenset({"dev"}), set())) - {"icefleet"}
     assert needed <= pinned.keys()
-    assert {name: metadata.version(name) for name in needed} == {name: pinned[name] for name in needed}
+    assert {name: metadata.version(name) for name in needed} == {
+        name: pinned[canonicalize_name(name)] for name in needed
+    }
 
 
 @pytest.mark.parametrize("group", ["icefleet.engines", "icefleet.commands"])
@@ -97,7 +99,18 @@ def test_a_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> No
             shutil.copy(REPOSITORY / name, source)
     for package in (*ALLOWED, "tests", "deploy"):
         shutil.copytree(REPOSITORY / package, source / package, ignore=shutil.ignore_patterns("__pycache__", "java"))
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        tmp_path,
+        source,
+    ]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"icefleet-{PROJECT['project']['version']}-py3-")
