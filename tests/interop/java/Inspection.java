@@ -1,0 +1,111 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.MetadataColumns;
+import org.apache.iceberg.MetadataTableType;
+import org.apache.iceberg.MetadataTableUtils;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.StructLike;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.data.IcebergGenerics;
+import org.apache.iceberg.data.Record;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.puffin.BlobMetadata;
+import org.apache.iceberg.puffin.Puffin;
+
+/** Commands that read a table: its rows, and what Iceberg finds in its metadata. */
+final class Inspection {
+  private Inspection() {}
+
+  /** The rows of the branch or snapshot, with `_row_id` and `_last_updated_sequence_number` at their end if asked. */
+  static void read(JsonNode command, ObjectNode answer) throws IOException {
+    BaseTable table = PointerOperations.table(command.get("metadata").asText());
+    Schema schema = table.schema();
+    if (command.path("lineage").asBoolean()) {
+      schema = MetadataColumns.schemaWithRowLineage(schema);
+    }
+    var builder = IcebergGenerics.read(table).project(schema);
+    if (command.has("branch")) {
+      builder.useSnapshot(table.snapshot(command.get("branch").asText()).snapshotId());
+    } else if (command.has("snapshot")) {
+      builder.useSnapshot(command.get("snapshot").asLong());
+    }
+    ArrayNode rows = answer.putArray("rows");
+    try (CloseableIterable<Record> records = builder.build()) {
+      for (Record record : records) {
+        rows.add(Values.row(schema.asStruct(), record));
+      }
+    }
+  }
+
+  /** The manifests and manifest entries of the branch's snapshot, the deletes of each data file's scan, the summary. */
+  static void inspect(JsonNode command, ObjectNode answer) throws IOException {
+    BaseTable table = PointerOperations.table(command.get("metadata").asText());
+    Snapshot snapshot = table.snapshot(command.path("branch").asText("main"));
+    answer.put("snapshot_id", snapshot.snapshotId()).put("sequence_number", snapshot.sequenceNumber());
+    answer.put("operation", snapshot.operation());
+    answer.putPOJO("summary", snapshot.summary());
+    answer.set("entries", rows(table, snapshot, MetadataTableType.ENTRIES, "readable_metrics"));
+    answer.set("manifests", manifests(table, snapshot));
+    ObjectNode scan = answer.putObject("scan");
+    try (CloseableIterable<FileScanTask> tasks = table.newScan().useSnapshot(snapshot.snapshotId()).planFiles()) {
+      for (FileScanTask task : tasks) {
+        ArrayNode deletes = scan.putArray(task.file().location());
+        for (DeleteFile delete : task.deletes()) {
+          deletes.add(delete.location() + "#" + delete.contentOffset());
+        }
+      }
+    }
+  }
+
+  private static ArrayNode manifests(BaseTable table, Snapshot snapshot) {
+    ArrayNode manifests = Values.JSON.createArrayNode();
+    snapshot.allManifests(table.io()).forEach(manifest -> {
+      ObjectNode node = manifests.addObject();
+      node.put("path", manifest.path()).put("content", manifest.content().name());
+      node.put("spec_id", manifest.partitionSpecId());
+      node.put("sequence_number", manifest.sequenceNumber()).put("min_sequence_number", manifest.minSequenceNumber());
+      node.put("added_files", manifest.addedFilesCount()).put("added_rows", manifest.addedRowsCount());
+      node.put("existing_files", manifest.existingFilesCount()).put("existing_rows", manifest.existingRowsCount());
+      node.put("deleted_files", manifest.deletedFilesCount()).put("deleted_rows", manifest.deletedRowsCount());
+      node.put("first_row_id", manifest.firstRowId());
+    });
+    return manifests;
+  }
+
+  private static ArrayNode rows(BaseTable table, Snapshot snapshot, MetadataTableType type, String without)
+      throws IOException {
+    Table metadata = MetadataTableUtils.createMetadataTableInstance(table, type);
+    var columns = metadata.schema().columns().stream().filter(field -> !field.name().equals(without)).toList();
+    TableScan scan = metadata.newScan().useSnapshot(snapshot.snapshotId()).project(new Schema(columns));
+    ArrayNode rows = Values.JSON.createArrayNode();
+    try (CloseableIterable<FileScanTask> tasks = scan.planFiles()) {
+      for (FileScanTask task : tasks) {
+        try (CloseableIterable<StructLike> structs = task.asDataTask().rows()) {
+          structs.forEach(struct -> rows.add(Values.named(scan.schema().asStruct(), struct)));
+        }
+      }
+    }
+    return rows;
+  }
+
+  /** The blobs that the footer of a Puffin file lists. */
+  static void puffin(JsonNode command, ObjectNode answer) throws IOException {
+    ArrayNode blobs = answer.putArray("blobs");
+    var file = PointerOperations.fileIO().newInputFile(command.get("path").asText());
+    try (var reader = Puffin.read(file).build()) {
+      for (BlobMetadata blob : reader.fileMetadata().blobs()) {
+        ObjectNode node = blobs.addObject().put("type", blob.type()).put("codec", blob.compressionCodec());
+        node.put("snapshot_id", blob.snapshotId()).put("sequence_number", blob.sequenceNumber());
+        node.put("offset", blob.offset()).put("length", blob.length());
+        node.putPOJO("fields", blob.inputFields()).putPOJO("properties", blob.properties());
+      }
+    }
+  }
+}
