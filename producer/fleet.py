@@ -6,12 +6,13 @@ from pyiceberg.table import Table
 
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
+from producer.conversion import Planned
 from producer.engine import Told, local_engine
 from producer.history import jobs_of
 from producer.job import Job
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger
-from producer.planner import Planned, plan
+from producer.planner import plan
 from producer.settings import Settings
 from producer.store import JobStore
 

@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
+from pyparsing import ParseException
 
 from producer.errors import Reason, Refused
 from producer.partitions import partition_path, partition_type
@@ -88,8 +89,14 @@ class Selection:
 def _parse(where: str, schema: Schema) -> BooleanExpression:
     try:
         expression = parse(where)
+    except ParseException as error:
+        sentence = f"--where {where!r} cannot be understood from character {error.loc + 1} on"
+        raise Refused(Reason.WHERE, f"{sentence}; an example: day = '2024-05-01' and region = 'eu'.") from error
+    except Exception as error:  # literals raise what they like
+        raise Refused(Reason.WHERE, f"--where {where!r} cannot be understood: {error}.") from error
+    try:
         bind(schema, expression, True)
-    except Exception as error:  # the parser and the binding raise whatever pyparsing and the literals raise
-        sentence = str(error).strip().splitlines()[0]
-        raise Refused(Reason.WHERE, f"--where {where!r} cannot be understood: {sentence}") from error
+    except Exception as error:  # unknown columns, and values that do not fit their column
+        sentence = str(error).strip().splitlines()[0].rstrip(".")
+        raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {sentence}.") from error
     return expression

@@ -36,13 +36,13 @@ def show_plan(plan: Plan) -> None:
     if plan.empty:
         out.print(f"Nothing to do: {plan.nothing}.")
         return
-    table = Table(
-        "unit", "partition", *_numbers("data files", "rows", "delete files", "delete rows", "to read"), "note"
+    table = _table(
+        "unit", "partition", "files", "rows", "deletes", "delete rows", "to read", numbers=(0, 2, 3, 4, 5, 6)
     )
     for unit in plan.units[:_SHOWN]:
         table.add_row(
             str(unit.number),
-            unit.label,
+            escape(unit.label),
             f"{unit.files:,}",
             f"{unit.rows:,}",
             f"{unit.delete_files:,}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from producer.conversion import vector_ref
 from producer.manifests import LiveFile
 from producer.messages import Plan, Retirement, Staged, StagedDeleteFile, StagedVector, VectorRef
-from producer.planner import vector_ref
 from tasks.head import Head
 
 
