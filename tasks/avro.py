@@ -106,7 +106,7 @@ def put(io: FileIO, path: str, contents: bytes) -> None:
 
 
 def _name_once(node: Any, names: set[str]) -> Any:
-    """Give each named type a name of its own, as Avro demands; a reference to the first is what PyIceberg cannot read."""
+    """Give each named type a name of its own: Avro demands it, and PyIceberg reads no reference to the first."""
     if isinstance(node, list):
         return [_name_once(branch, names) for branch in node]
     if not isinstance(node, dict):
