@@ -26,7 +26,8 @@ from tasks.decision import Decision, Merge, decide
 from tasks.entries import NewFile, new_data_file
 from tasks.head import Head, committed
 from tasks.job import JobContext
-from tasks.snapshot import PreparedSnapshot, SnapshotUpdate
+from tasks.prepared import PreparedSnapshot
+from tasks.snapshot import SnapshotUpdate
 from workers.position_deletes import POS_ID
 from workers.puffin import PuffinWriter, read_vector
 from workers.unit import VectorRef
