@@ -1,0 +1,57 @@
+"""Fixtures: Redis alone, and a fleet that is shared by all tests that leave it whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from tests.fleet.localfleet import LocalFleet
+
+#: One core and a small heap for each worker, and units of one MB, so that small tables have many of them.
+SMALL = {"cores": 1, "heap_mb": 512, "unit_mb": 1}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the processes said when a test fails."""
+    report = yield
+    if report.failed:
+        for fixture in getattr(item, "funcargs", {}).values():
+            if isinstance(fixture, LocalFleet):
+                report.sections.append(("logs of the fleet", fixture.processes.logs()))
+                break
+    return report
+
+
+@pytest.fixture(scope="session")
+def redis_installed() -> None:
+    """Skips what needs Redis where there is none."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server: install Redis 6.2 or newer")
+
+
+@pytest.fixture(scope="session")
+def whole_fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """Redis, Flower, two workers and a committer, each in processes of their own."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("fleet"), **SMALL)
+    try:
+        fleet.start_redis()
+        fleet.start_flower()
+        fleet.start_committer()
+        for name in ("red", "blue"):
+            fleet.start_worker(name)
+        fleet.answering("red", "blue", "committer")
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def fleet(whole_fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFleet:
+    """The shared fleet, known to this process."""
+    whole_fleet.attach(monkeypatch)
+    return whole_fleet

@@ -1,0 +1,128 @@
+"""Tables as a stream leaves them, and what must hold for their files whatever happened to a fleet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from tasks.testing import StreamTable, read_rows
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "part", IntegerType(), required=True),
+    NestedField(3, "note", StringType(), required=False),
+)
+SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+
+#: Random keys of this many rows are more than half a MB, so that with ICEFLEET_UNIT_MB=1 no unit gets two partitions.
+ROWS_OF_A_UNIT = 80_000
+
+
+def streamed(
+    catalog: Catalog,
+    name: str,
+    *,
+    partitions: int,
+    rows: int = ROWS_OF_A_UNIT,
+    files: int = 1,
+    upserts: int = 2,
+    format_version: int = 2,
+    seed: int = 0,
+) -> StreamTable:
+    """A table with rows in each partition, some of which were upserted and some deleted by key.
+
+    Args:
+        rows: Of each partition.
+        files: Data files of each partition before the upserts, which add one each.
+        upserts: How many times; each leaves an equality delete file in every partition.
+    """
+    random = np.random.default_rng(seed)
+    table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC, format_version=format_version)
+    parts = np.repeat(np.arange(partitions, dtype=np.int32), rows)
+    # Distinct and without order, so that they do not compress; the partition follows from the key.
+    ids = random.choice(1 << 40, size=rows * partitions, replace=False).astype(np.int64)
+    for piece in np.array_split(random.permutation(len(ids)), files):
+        table.append(_rows(ids[piece], parts[piece], "inserted"))
+    share = max(rows // 100, 2) * partitions
+    for number in range(upserts):
+        chosen = random.choice(len(ids), size=share, replace=False)
+        table.upsert(_rows(ids[chosen], parts[chosen], f"upserted {number}"), ["id"])
+    gone = random.choice(len(ids), size=share, replace=False)
+    table.delete_where_equal(pa.table({"id": ids[gone], "part": parts[gone]}), ["id"])
+    return table
+
+
+def _rows(ids: np.ndarray, parts: np.ndarray, note: str) -> pa.Table:
+    return pa.table({"id": ids, "part": parts, "note": pa.array([note] * len(ids))})
+
+
+def rows_of(table: Table) -> pa.Table:
+    """All rows in one order, as iceberg-rust reads them."""
+    return read_rows(table).sort_by([("id", "ascending"), ("note", "ascending")]).combine_chunks()
+
+
+def equality_deletes(table: StreamTable) -> int:
+    """How many equality delete files are live."""
+    return sum(file.content == DataFileContent.EQUALITY_DELETES for file in table.delete_files())
+
+
+def snapshots_of(table: Table, job: str) -> list[int]:
+    """The snapshots that a job has made."""
+    return [s.snapshot_id for s in table.metadata.snapshots if s.summary and s.summary["icefleet.job-id"] == job]
+
+
+def left_behind(table: Table) -> list[str]:
+    """Files below the table's location that no snapshot refers to and that are no table metadata either."""
+    root = Path(table.metadata.location.removeprefix("file://"))
+    known = set(_referenced(table))
+    found = (path for path in root.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
+    return sorted(str(path.relative_to(root)) for path in found if str(path) not in known)
+
+
+def metadata_files(table: Table) -> set[str]:
+    """The names of all metadata files, of any version."""
+    root = Path(table.metadata.location.removeprefix("file://"))
+    return {path.name for path in (root / "metadata").iterdir()}
+
+
+def _referenced(table: Table) -> Iterator[str]:
+    for snapshot in table.metadata.snapshots:
+        yield (manifest_list := snapshot.manifest_list.removeprefix("file://"))
+        for manifest in _records(manifest_list):
+            yield (path := str(manifest["manifest_path"]).removeprefix("file://"))
+            for entry in _records(path):
+                data_file = entry["data_file"]
+                assert isinstance(data_file, dict)
+                yield str(data_file["file_path"]).removeprefix("file://")
+
+
+def _records(path: str) -> Iterator[dict[str, object]]:
+    with open(path, "rb") as stream:
+        yield from fastavro.reader(stream)  # type: ignore[misc]
+
+
+@contextmanager
+def stuck(table: StreamTable, partition: int = 0) -> Iterator[None]:
+    """A partition whose oldest data file keeps its readers waiting for ever: a named pipe lies in its place."""
+    files = [f for f in table.data_files() if f.partition[0] == partition]
+    path = files[0].path.removeprefix("file://")
+    aside = f"{path}.aside"
+    os.rename(path, aside)
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        os.replace(aside, path)
