@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
@@ -48,7 +48,8 @@ class AvroReader:
 
     def read(self, contents: bytes) -> Iterator[Any]:
         """Records of the file in their order."""
-        decoder = new_decoder(contents)
+        # The compiled decoder reads lengths on trust, past the end of a cut-off file: it gets whole blocks only.
+        decoder = StreamingBinaryDecoder(contents)
         header = _read_header(contents, decoder)
         reader = self._resolve(header.meta[_SCHEMA_KEY])
         # The codec's name is in the header under its Avro name; a file without one is not compressed.
@@ -58,9 +59,12 @@ class AvroReader:
             block = decoder.read_bytes()
             if decoder.read(SYNC_SIZE) != header.sync:
                 raise ValueError("a block does not end in the file's sync marker")
-            records = new_decoder(codec.decompress(block) if codec else block)
+            plain = codec.decompress(block) if codec else block
+            records = new_decoder(plain)
             for _ in range(count):
                 yield reader.read(records)
+            if records.tell() != len(plain):
+                raise ValueError("a block does not end where its last record does")
 
     def _resolve_file_schema(self, avro_schema: str) -> Reader:
         file_schema = AvroSchemaConversion().avro_to_iceberg(_readable(json.loads(avro_schema), {}))
@@ -69,7 +73,7 @@ class AvroReader:
 
 def read_metadata(contents: bytes) -> Mapping[str, str]:
     """Key-value metadata in a file's header."""
-    return _read_header(contents, new_decoder(contents)).meta
+    return _read_header(contents, StreamingBinaryDecoder(contents)).meta
 
 
 def _read_header(contents: bytes, decoder: BinaryDecoder) -> AvroFileHeader:

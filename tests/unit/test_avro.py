@@ -1,0 +1,57 @@
+"""Avro container files that are not whole: an exception each time, never a crash and never a shorter file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile, PartitionFieldSummary
+
+from producer.avro import AvroReader, read_metadata
+from tasks.testing import StreamTable, local_catalog
+
+READER = AvroReader(
+    MANIFEST_LIST_FILE_SCHEMAS[3],
+    types={-1: ManifestFile, 508: PartitionFieldSummary},
+    enums={517: ManifestContent},
+)
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A manifest list of three manifests."""
+    catalog = local_catalog(tmp_path_factory.mktemp("avro"))
+    stream = StreamTable.create(catalog, "db.t", pa.schema([("id", pa.int64())]))
+    for number in range(3):
+        stream.append(pa.table({"id": [number]}))
+    snapshot = stream.table.current_snapshot()
+    assert snapshot is not None
+    catalog.close()
+    return Path(snapshot.manifest_list.removeprefix("file://")).read_bytes()
+
+
+def test_a_file_that_is_cut_anywhere(contents: bytes) -> None:
+    sync = contents[-16:]
+    header = contents.index(sync) + len(sync)
+    for length in range(len(contents)):
+        if length == header:
+            continue  # a whole file without records
+        with pytest.raises((EOFError, ValueError)):
+            list(READER.read(contents[:length]))
+    assert len(list(READER.read(contents))) == 3
+
+
+def test_metadata_of_a_header_that_is_cut_anywhere(contents: bytes) -> None:
+    for length in range(contents.index(contents[-16:])):
+        with pytest.raises((EOFError, ValueError)):
+            read_metadata(contents[:length])
+    assert read_metadata(contents)["format-version"] == "2"
+
+
+def test_a_block_that_goes_on_after_its_last_record(contents: bytes) -> None:
+    """Its record count is lowered by one: zigzag 6 becomes 4."""
+    start = contents.index(contents[-16:]) + 16
+    assert contents[start] == 6
+    with pytest.raises(ValueError, match="last record"):
+        list(READER.read(contents[:start] + b"\x04" + contents[start + 1 :]))
