@@ -15,11 +15,11 @@ from producer.errors import Failed
 from producer.messages import Attempt, Failure, Plan, Staged, Unit
 from producer.settings import Settings
 from producer.store import JobStore, delete_files
+from tasks.budget import budget_of
 from tasks.conversion import Conversion
 from tasks.job import JobContext
-from workers.convert import convert
+from workers.convert import convert, paths
 from workers.errors import DataError
-from workers.machine import Budget, Machine
 from workers.scratch import scratch
 from workers.session import session
 
@@ -90,7 +90,8 @@ def _attempt(
     conversion = Conversion(plan, unit, attempt, table.metadata, table)
     work = conversion.engine_unit()
     budget = budget_of(settings)
-    context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(work.paths(budget))}))
+    # Noted before anything that may kill this process, so that the attempt counts and its files are known.
+    context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(paths(work, budget))}))
     with scratch(Path(settings.scratch_dir) if settings.scratch_dir else None) as folder:
         result = convert(work, table.io, session(budget), budget, folder, progress)
     staged = conversion.staged(result, time.perf_counter() - started)
@@ -99,11 +100,6 @@ def _attempt(
         _withdraw(context.store, plan, attempt)
         return None
     return staged
-
-
-def budget_of(settings: Settings) -> Budget:
-    """What this worker may use: the machine's, where the settings leave it open."""
-    return Budget.of(Machine.detect(), cores=settings.cores, heap_mb=settings.heap_mb, memory_mb=settings.memory_mb)
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,72 @@
+"""``icefleet worker``: serves the fleet from this machine, sized to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import click
+
+from producer.errors import Reason, Refused
+from producer.messenger import QUEUES, Messenger
+from producer.settings import Settings
+from tasks.budget import budget_of
+from workers.session import find_java
+
+
+@click.command()
+@click.option(
+    "--queues",
+    default=",".join(QUEUES.values()),
+    show_default=True,
+    help="What this worker serves, separated by commas.",
+)
+@click.option(
+    "--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Units at a time, a session each."
+)
+@click.option("--name", default="icefleet@%h", show_default=True, help="The worker's name in Flower; %h is the host.")
+@click.option("--beat", is_flag=True, help="Run the sweeper's clock too; for one worker of the fleet at most.")
+@click.option(
+    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+)
+def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str) -> None:
+    """Serve the fleet at ICEFLEET_BROKER_URL from this machine.
+
+    Spark's cores and heap follow from the machine's (or its cgroup's) cores and memory, shared among --concurrency;
+    ICEFLEET_CORES, ICEFLEET_HEAP_MB and ICEFLEET_MEMORY_MB overrule that. SIGTERM drains: what is being worked on is
+    finished for ICEFLEET_SHUTDOWN_SECONDS, then given back; a second one stops at once.
+
+    \b
+    Examples:
+      icefleet worker                                              everything, on one machine
+      icefleet worker --queues convert --name big@%h               only the heavy work
+      icefleet worker --queues plan,commit,sweep --beat            the committer, without Spark
+    """
+    settings = Settings.load()
+    if settings.local:
+        raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: a worker needs a broker to listen to.")
+    unknown = [queue for queue in queues.split(",") if queue not in QUEUES.values()]
+    if unknown:
+        raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
+    Messenger(settings).check()
+    if "convert" in queues.split(","):
+        budget = budget_of(settings, concurrency)
+        find_java()
+        # The children are told what each of them may use, rather than each guessing that it is alone.
+        os.environ["ICEFLEET_CORES"] = str(budget.cores)
+        os.environ["ICEFLEET_HEAP_MB"] = str(budget.heap_bytes >> 20)
+        click.echo(f"{concurrency} × {budget.cores} cores, {budget.heap_bytes >> 20} MB heap each", err=True)
+
+    from tasks.app import app  # the application takes its settings from the environment when it is imported
+
+    arguments = ["worker", "-E", "-O", "fair", "--queues", queues, "--concurrency", str(concurrency)]
+    arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
+    if beat:
+        arguments += [
+            "--beat",
+            "--schedule",
+            os.path.join(settings.scratch_dir or "/tmp", f"icefleet-beat-{os.getpid()}"),
+        ]
+    app.worker_main(arguments)
+    sys.exit(0)

@@ -1,0 +1,242 @@
+"""One Arrow form for all values of a key column, whatever a file stored them as.
+
+Two keys are equal in Iceberg if and only if their canonical values are bytewise equal or both null. Floats are held as
+their bits, every NaN as one, so NaN equals NaN and -0.0 differs from 0.0. Times are microseconds (nanoseconds for
+``timestamp_ns``) in UTC. Promoted types (spec, "Schema Evolution") are widened to the table's current type.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_json
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+_ARROW: dict[type[IcebergType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    DateType: pa.int32(),
+    LongType: pa.int64(),
+    TimeType: pa.int64(),
+    TimestampType: pa.int64(),
+    TimestamptzType: pa.int64(),
+    TimestampNanoType: pa.int64(),
+    TimestamptzNanoType: pa.int64(),
+    FloatType: pa.int32(),
+    DoubleType: pa.int64(),
+    StringType: pa.string(),
+    UUIDType: pa.binary(),
+    FixedType: pa.binary(),
+    BinaryType: pa.binary(),
+    UnknownType: pa.bool_(),
+}
+
+_ORDERED = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType, TimestampNanoType,
+            TimestamptzNanoType, StringType, BinaryType)  # fmt: skip
+_NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
+_DAY_MICROSECONDS = 86_400_000_000
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def arrow_type(type_: IcebergType) -> pa.DataType:
+    """The canonical Arrow type of a key column; TypeError where the type cannot be a key."""
+    if isinstance(type_, DecimalType):
+        return pa.decimal128(type_.precision, type_.scale)
+    found = _ARROW.get(type(type_))
+    if found is None:
+        raise TypeError(f"a column of type {type_} cannot be an equality delete key")
+    return found
+
+
+def spark_type(type_: IcebergType) -> str:
+    """The canonical type as Spark's DDL names it."""
+    arrow = arrow_type(type_)
+    if pa.types.is_decimal(arrow):
+        return f"decimal({arrow.precision},{arrow.scale})"
+    return {
+        pa.bool_(): "boolean",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.string(): "string",
+        pa.binary(): "binary",
+    }[arrow]
+
+
+def is_ordered(type_: IcebergType) -> bool:
+    """Whether bounds of canonical values may be compared with the statistics of a Parquet column chunk."""
+    return isinstance(type_, _ORDERED)
+
+
+def canonical_array(array: pa.Array, type_: IcebergType) -> pa.Array:
+    """Make a file's values canonical.
+
+    ValueError (Arrow's errors are such too) where the file's type is neither the table's nor one that promotes to it.
+    """
+    target = arrow_type(type_)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type) or isinstance(type_, UnknownType):
+        return pa.nulls(len(array), target)
+    made = _CONVERTERS[type(type_)](array, type_, target)
+    if made is None:
+        raise ValueError(f"holds {array.type} where the table has {type_}")
+    return made
+
+
+def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
+    """Make one Python value canonical: an internal value (days, microseconds, bytes), a Python one, or JSON text."""
+    target = arrow_type(type_)
+    if value is None:
+        return pa.scalar(None, target)
+    if isinstance(value, str) and isinstance(type_, _NANOSECONDS):
+        value = np.datetime64(value.removesuffix("Z").removesuffix("+00:00"), "ns").astype(np.int64).item()
+    elif isinstance(value, str) and not isinstance(type_, StringType):
+        value = from_json(type_, value)
+    if isinstance(value, datetime.datetime):
+        utc = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+        value = (utc - _EPOCH) // datetime.timedelta(microseconds=1) * (1000 if isinstance(type_, _NANOSECONDS) else 1)
+    elif isinstance(value, datetime.date):
+        value = (value - _EPOCH.date()).days
+    elif isinstance(value, datetime.time):
+        value = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    elif isinstance(value, UUID):
+        value = value.bytes
+    if isinstance(type_, FloatType | DoubleType):
+        return canonical_array(pa.array([value], pa.float64()).cast(_float_type(type_), safe=False), type_)[0]
+    if isinstance(type_, DecimalType):
+        return pa.array([Decimal(value)], pa.decimal256(76, max(0, -Decimal(value).as_tuple().exponent))).cast(target)[0]  # type: ignore[operator]
+    return pa.scalar(value, target)
+
+
+def _float_type(type_: IcebergType) -> pa.DataType:
+    return pa.float32() if isinstance(type_, FloatType) else pa.float64()
+
+
+def _boolean(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    return array if pa.types.is_boolean(array.type) else None
+
+
+def _integer(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    return array.cast(target) if pa.types.is_integer(array.type) else None
+
+
+def _date(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    if pa.types.is_date64(array.type):
+        array = array.cast(pa.date32())
+    return array.cast(target) if pa.types.is_date32(array.type) or pa.types.is_int32(array.type) else None
+
+
+def _time(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    if pa.types.is_time(array.type):
+        return array.cast(pa.time64("us"), safe=False).cast(target)
+    return array if pa.types.is_int64(array.type) else None
+
+
+def _timestamp(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    unit = "ns" if isinstance(type_, _NANOSECONDS) else "us"
+    if pa.types.is_date32(array.type):  # v3 promotes date to timestamp
+        days = array.cast(pa.int32()).cast(target)
+        return pc.multiply_checked(days, pa.scalar(_DAY_MICROSECONDS * (1000 if unit == "ns" else 1), target))
+    if not pa.types.is_timestamp(array.type):
+        return array if pa.types.is_int64(array.type) else None
+    if array.type.unit == "ns" and unit == "us":
+        # Arrow's cast rounds towards zero; instants before 1970 must be floored, as they are everywhere else.
+        return _with_validity(_numbers(array.cast(target)) // 1000, array)
+    return array.cast(pa.timestamp(unit, array.type.tz)).cast(target)
+
+
+def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    wide = _float_type(type_)
+    if not pa.types.is_floating(array.type) or array.type.bit_width > wide.bit_width:
+        return None
+    values = _numbers(array.cast(wide))
+    bits = values.view(np.int32 if wide.bit_width == 32 else np.int64)
+    nan = np.isnan(values)
+    if nan.any():
+        bits = np.where(nan, np.array(np.nan, values.dtype).view(bits.dtype), bits)
+    return _with_validity(bits, array)
+
+
+def _decimal(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    return array.cast(target) if pa.types.is_decimal(array.type) else None
+
+
+def _text(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    if not (_is_text(array.type) or _is_bytes(array.type)):
+        return None
+    # Keys are compared as bytes, so bytes that are no UTF-8 do no harm here.
+    return pc.cast(array, options=pc.CastOptions(target_type=target, allow_invalid_utf8=True))
+
+
+def _bytes(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
+    return array.cast(target) if _is_bytes(array.type) else None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_binary_view(type_)
+        or pa.types.is_fixed_size_binary(type_)
+    )
+
+
+def _numbers(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The values as numpy has them, with zeros where they are null."""
+    return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _with_validity(values: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
+    return pa.array(values, mask=pc.is_null(like).to_numpy(zero_copy_only=False) if like.null_count else None)
+
+
+_CONVERTERS: dict[type[IcebergType], Callable[[pa.Array, IcebergType, pa.DataType], pa.Array | None]] = {
+    BooleanType: _boolean,
+    IntegerType: _integer,
+    LongType: _integer,
+    DateType: _date,
+    TimeType: _time,
+    TimestampType: _timestamp,
+    TimestamptzType: _timestamp,
+    TimestampNanoType: _timestamp,
+    TimestamptzNanoType: _timestamp,
+    FloatType: _floating,
+    DoubleType: _floating,
+    DecimalType: _decimal,
+    StringType: _text,
+    UUIDType: _bytes,
+    FixedType: _bytes,
+    BinaryType: _bytes,
+}

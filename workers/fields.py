@@ -1,0 +1,80 @@
+"""Where the columns of a Parquet file lie, found by Iceberg field id.
+
+Only columns inside structs count: a field of a list or a map has no single value in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column without children."""
+
+    #: Child indexes from the top of the schema down to the column.
+    path: tuple[int, ...]
+    #: The name that selects the column when it is read; others may share it.
+    name: str
+    #: The number of the column among the file's column chunks.
+    column: int
+    type: pa.DataType
+
+
+def has_field_ids(fields: Iterable[pa.Field]) -> bool:
+    """Whether any field, at any depth, carries a field id."""
+    return any(_field_id(field) is not None or has_field_ids(_children(field.type)) for field in fields)
+
+
+def leaves(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
+    """All leaves by field id; through the name mapping if one is given, else by the ids in the schema."""
+    found: dict[int, Leaf] = {}
+    for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
+        found.setdefault(field_id, leaf)
+    return found
+
+
+def _walk(
+    fields: Sequence[pa.Field],
+    mapped: Sequence[MappedField] | None,
+    path: tuple[int, ...],
+    names: tuple[str, ...],
+    column: int,
+) -> Iterator[tuple[int, Leaf]]:
+    for index, field in enumerate(fields):
+        known = None if mapped is None else next((m for m in mapped if field.name in m.names), None)
+        field_id = _field_id(field) if mapped is None else known.field_id if known else None
+        here, named = (*path, index), (*names, field.name)
+        if pa.types.is_struct(field.type):
+            below = None if mapped is None else known.fields if known else []
+            yield from _walk(list(field.type), below, here, named, column)
+        elif field_id is not None and not _children(field.type):
+            yield field_id, Leaf(here, ".".join(named), column, field.type)
+        column += _width(field.type)
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    # Arrow writes a negative id where Parquet has none.
+    return int(text) if text is not None and int(text) >= 0 else None
+
+
+def _children(type_: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_struct(type_):
+        return list(type_)
+    if pa.types.is_map(type_):
+        return [type_.key_field, type_.item_field]
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return [type_.value_field]
+    return []
+
+
+def _width(type_: pa.DataType) -> int:
+    """The number of column chunks that hold a field."""
+    return sum(_width(child.type) for child in _children(type_)) or 1

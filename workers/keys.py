@@ -1,0 +1,156 @@
+"""Reading of the key columns of one Parquet file, in canonical form and by field id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
+
+from workers.canonical import arrow_type, canonical_array, canonical_value
+from workers.errors import CorruptFile, UnsupportedFile
+from workers.fields import Leaf, has_field_ids, leaves
+from workers.parquet import open_parquet
+from workers.unit import KeyColumn, KeyFile
+
+_MAX_ROWS = 1 << 20
+_MIN_ROWS = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBatch:
+    """Keys of consecutive rows: one canonical array per key column, and the position of the first row in its file."""
+
+    start: int
+    columns: tuple[pa.Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReader:
+    """Reads one set of key columns from any number of files."""
+
+    io: FileIO
+    columns: tuple[KeyColumn, ...]
+    name_mapping: NameMapping | None
+    #: Bytes of decoded keys that a batch holds at most, about.
+    batch_bytes: int
+
+    def read(
+        self,
+        file: KeyFile,
+        *,
+        required: bool = False,
+        share: tuple[int, int] = (0, 1),
+        keep: Callable[[pq.RowGroupMetaData, Sequence[Leaf | None]], bool] | None = None,
+    ) -> Iterator[KeyBatch]:
+        """The keys of a file, row group by row group.
+
+        Args:
+            file: What to read.
+            required: A key column that the file lacks is an error, as in an equality delete file.
+            share: ``(i, n)`` reads every n-th row group from the i-th on.
+            keep: Leaves out the row groups for which it is false.
+
+        Raises:
+            CorruptFile: the file is missing, cannot be decoded, or lacks a required column.
+            UnsupportedFile: it is no Parquet file, or has no field ids where the table has no name mapping.
+        """
+        with open_parquet(self.io, file.path, int96_unit=self._int96_unit) as parquet:
+            found = self._leaves(file, parquet, required)
+            start = 0
+            for index in range(parquet.metadata.num_row_groups):
+                group = parquet.metadata.row_group(index)
+                if index % share[1] == share[0] and (keep is None or keep(group, found)):
+                    yield from self._group(file, parquet, index, start, found)
+                start += group.num_rows
+
+    def _group(
+        self, file: KeyFile, parquet: pq.ParquetFile, index: int, start: int, found: Sequence[Leaf | None]
+    ) -> Iterator[KeyBatch]:
+        group = parquet.metadata.row_group(index)
+        names = sorted({leaf.name for leaf in found if leaf is not None})
+        if not names:
+            yield KeyBatch(start, tuple(self._constant(file, c, group.num_rows) for c in self.columns))
+            return
+        width = max(
+            1,
+            sum(group.column(leaf.column).total_uncompressed_size for leaf in found if leaf) // max(1, group.num_rows),
+        )
+        rows = max(_MIN_ROWS, min(_MAX_ROWS, self.batch_bytes // width))
+        for batch in parquet.iter_batches(batch_size=rows, row_groups=[index], columns=names, use_threads=False):
+            if not batch.num_rows:
+                continue
+            arrays = tuple(
+                self._constant(file, column, batch.num_rows)
+                if leaf is None
+                else self._canonical(file, _column(batch, parquet.schema_arrow, leaf), column)
+                for column, leaf in zip(self.columns, found, strict=True)
+            )
+            yield KeyBatch(start, arrays)
+            start += batch.num_rows
+
+    def _leaves(self, file: KeyFile, parquet: pq.ParquetFile, required: bool) -> list[Leaf | None]:
+        schema = parquet.schema_arrow
+        with_ids = has_field_ids(schema)
+        if not with_ids and self.name_mapping is None:
+            raise UnsupportedFile(file.path, "it has no field ids, and the table has no schema.name-mapping.default")
+        known = leaves(schema, None if with_ids else self.name_mapping)
+        found = [known.get(column.field_id) for column in self.columns]
+        for column, leaf in zip(self.columns, found, strict=True):
+            if required and leaf is None and column.field_id not in file.constants:
+                raise CorruptFile(file.path, f"it is an equality delete file without its key column {column.field_id}")
+        return found
+
+    def _canonical(self, file: KeyFile, array: pa.Array, column: KeyColumn) -> pa.Array:
+        try:
+            return canonical_array(array, column.type)
+        except ValueError as error:
+            raise CorruptFile(file.path, f"its column {column.field_id} {error}") from error
+
+    def _constant(self, file: KeyFile, column: KeyColumn, rows: int) -> pa.Array:
+        """The partition's value, else the column's initial default, else null (spec, Column Projection)."""
+        value = file.constants.get(column.field_id, column.default)
+        scalar = canonical_value(value, column.type)
+        return pa.nulls(rows, arrow_type(column.type)) if not scalar.is_valid else pa.repeat(scalar, rows)
+
+    @property
+    def _int96_unit(self) -> str:
+        nanoseconds = any(isinstance(c.type, TimestampNanoType | TimestamptzNanoType) for c in self.columns)
+        return "ns" if nanoseconds else "us"
+
+
+def _column(batch: pa.RecordBatch, schema: pa.Schema, leaf: Leaf) -> pa.Array:
+    """The leaf's values; null where a struct above it is."""
+    name = schema.field(leaf.path[0]).name
+    index = _index(batch.schema, schema, leaf, name)
+    array, type_ = batch.column(index), schema.field(leaf.path[0]).type
+    for position in leaf.path[1:]:
+        child = type_.field(position)
+        array = pc.struct_field(array, [_child(array.type, child)])
+        type_ = child.type
+    return array
+
+
+def _index(read: pa.Schema, schema: pa.Schema, leaf: Leaf, name: str) -> int:
+    """Where the top-level field of a leaf is among those that were read; names may repeat, ids do not."""
+    wanted = schema.field(leaf.path[0])
+    for index in read.get_all_field_indices(name):
+        if (read.field(index).metadata or {}) == (wanted.metadata or {}):
+            return index
+    return read.get_field_index(name)
+
+
+def _child(type_: pa.StructType, wanted: pa.Field) -> int:
+    for index in range(type_.num_fields):
+        field = type_.field(index)
+        if field.name == wanted.name and (field.metadata or {}) == (wanted.metadata or {}):
+            return index
+    return type_.get_field_index(wanted.name)
