@@ -165,6 +165,10 @@ def _catalog(native: Native) -> dict[str, str]:
     return {key.removeprefix(prefix).lower(): value for key, value in environment.items() if key.startswith(prefix)}
 
 
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
 @pytest.mark.fleet
 @pytest.mark.redis
 @pytest.mark.spark
@@ -215,7 +219,7 @@ class TestRunning:
         events = StreamTable.create(catalog, "db.events", pa.schema([("id", pa.int64()), ("name", pa.string())]))
         events.append(pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
         events.upsert(pa.table({"id": [2], "name": ["B"]}), ["id"])
-        before = read_rows(events.table).sort_by("id")
+        before = _rows(read_rows(events.table))
 
         done = fleet.execute("worker", "icefleet", "convert", "db.events", "--json", timeout=200)
 
@@ -224,9 +228,9 @@ class TestRunning:
         assert report["status"] == "committed"
         assert report["removed_equality_delete_files"] == 1
         assert report["added_position_deletes"] == 1
-        assert read_rows(events.table).sort_by("id") == before
+        assert _rows(read_rows(events.table)) == before == [(1, "a"), (2, "B"), (3, "c")]
         # PyIceberg reads no equality deletes; now it has none to read.
-        assert catalog.load_table("db.events").scan().to_arrow().sort_by("id").equals(before, check_metadata=False)
+        assert _rows(catalog.load_table("db.events").scan().to_arrow()) == before
         (task,) = _flower(fleet, "/api/tasks?taskname=icefleet.convert").values()
         assert task["state"] == "SUCCESS"
         assert "db.events" in task["kwargs"]
