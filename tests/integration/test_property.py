@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections import Counter
 from decimal import Decimal
@@ -47,6 +48,7 @@ from tests.support.leftovers import leftovers
 
 pytestmark = pytest.mark.spark
 
+_NUMBERS = itertools.count()
 _DAY = datetime.date(2024, 5, 1)
 _NOON = datetime.datetime(2024, 5, 1, 12)
 
@@ -118,7 +120,7 @@ class _Stream:
         created = Schema(*schema.fields)
         self.table = StreamTable.create(
             local_catalog(folder),
-            "db.t",
+            f"property.t{next(_NUMBERS)}",
             created,
             spec=_spec(script["spec"], created),
             format_version=script["version"],
@@ -247,23 +249,20 @@ def _spec(kind: str, schema: Schema) -> PartitionSpec:
     derandomize=True,
 )
 @given(script=scripts())
-def test_a_conversion_changes_no_row(spark: Any, tmp_path_factory: pytest.TempPathFactory, script: dict[str, Any]) -> None:
-    folder = tmp_path_factory.mktemp("property")
-    stream = _Stream(folder, script)
+def test_a_conversion_changes_no_row(spark: Any, default_catalog: Path, script: dict[str, Any]) -> None:
+    stream = _Stream(default_catalog, script)
     for action, seed in script["steps"]:
         stream.play(action, seed)
     if script["upgrade"] and script["version"] == 2:
         stream.table.upgrade()
-    with pytest.MonkeyPatch.context() as patch:
-        _configure(patch, folder)
-        _check(stream.table, Settings(unit_mb=script["unit_mb"]))
+    _check(stream.table, Settings(unit_mb=script["unit_mb"]))
 
 
 def _check(stream: StreamTable, settings: Settings) -> None:
     before = oracle.rows(stream.table)
     had = any(file.content == DataFileContent.EQUALITY_DELETES for file in stream.files())
 
-    report = LocalEngine(settings).run(Request.new("db.t"))
+    report = LocalEngine(settings).run(Request.new(stream.identifier))
 
     assert report.status is (Status.COMMITTED if had else Status.NOTHING_TO_DO), report
     after = stream.table
@@ -277,7 +276,7 @@ def _check(stream: StreamTable, settings: Settings) -> None:
     assert not leftovers(after)
 
     location = after.metadata_location
-    assert LocalEngine(settings).run(Request.new("db.t")).status is Status.NOTHING_TO_DO
+    assert LocalEngine(settings).run(Request.new(stream.identifier)).status is Status.NOTHING_TO_DO
     assert stream.table.metadata_location == location
 
 
@@ -300,9 +299,3 @@ def _readable(rows: pa.Table) -> Counter[Any]:
 def _readable_rows(rows: Counter[Any]) -> Counter[Any]:
     return Counter(row[-1] for row in rows.elements())
 
-
-def _configure(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setenv("PYICEBERG_CATALOG__DEFAULT__TYPE", "sql")
-    patch.setenv("PYICEBERG_CATALOG__DEFAULT__URI", f"sqlite:///{folder}/catalog.db")
-    patch.setenv("PYICEBERG_CATALOG__DEFAULT__WAREHOUSE", f"file://{folder}/warehouse")
-    patch.setenv("ICEFLEET_BROKER_URL", "")

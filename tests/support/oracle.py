@@ -77,14 +77,17 @@ def _deleted(table: Table, file: LiveFile, files: list[LiveFile], columns: _Colu
 
 def _keys(table: Table, delete: LiveFile) -> Iterator[Row]:
     columns = _Columns(table, delete)
-    for position in range(delete.record_count):
+    for position in range(columns.rows):  # foreign manifests count wrong
         yield tuple(columns.value(field_id, position) for field_id in delete.equality_ids)
 
 
 def _vector(table: Table, vector: LiveFile, path: str) -> set[int]:
     with table.io.new_input(vector.path).open() as stream:
         puffin = PuffinFile(stream.read())
-    found = [v for v in deletion_vectors_from_puffin_file(puffin) if v.referenced_data_file == path]
+    # By name: a table that was moved keeps the old paths in its Puffin files.
+    name = path.rpartition("/")[2]
+    vectors = deletion_vectors_from_puffin_file(puffin)
+    found = [v for v in vectors if v.referenced_data_file.rpartition("/")[2] == name]
     assert len(found) == 1
     return set(found[0].to_vector().to_pylist())
 
@@ -102,6 +105,7 @@ class _Columns:
             if isinstance(field.transform, IdentityTransform)
         }
         self._read: dict[int, list[Any]] = {}
+        self.rows = self._arrow.num_rows
 
     def value(self, field_id: int, position: int) -> Any:
         if field_id not in self._read:

@@ -1,0 +1,40 @@
+"""What tests of several folders share."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# PyIceberg reads its configuration once, when it is first imported: one catalog for the whole run, made before that.
+_FOLDER = Path(tempfile.mkdtemp(prefix="icefleet-tests-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+os.environ |= {
+    "PYICEBERG_CATALOG__DEFAULT__TYPE": "sql",
+    "PYICEBERG_CATALOG__DEFAULT__URI": f"sqlite:///{_FOLDER}/catalog.db",
+    "PYICEBERG_CATALOG__DEFAULT__WAREHOUSE": f"file://{_FOLDER}/warehouse",
+    "ICEFLEET_BROKER_URL": "",
+}
+
+
+@pytest.fixture(scope="session")
+def default_catalog() -> Path:
+    """The folder of the catalog ``default``: ``tasks.testing.local_catalog(folder)`` opens the same one."""
+    return _FOLDER
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One Spark session for all tests of this process; the local engine of the same settings finds it too."""
+    from producer.settings import Settings
+    from tasks.budget import budget_of
+    from workers import session
+
+    made = session.session(budget_of(Settings(broker_url="")))
+    yield made
+    session.close()
