@@ -71,7 +71,12 @@ class Job:
         """
         if (report := self.report()) is not None:
             return Progress(report.status, report.units, report.units)
-        plan = self._store.latest_plan()
+        try:
+            plan = self._store.latest_plan()
+        except IcefleetError:
+            if self._board.knows(self.id):
+                return Progress(Status.QUEUED)  # the fleet will say what is wrong with the table, and post it
+            raise
         if plan is None:
             return Progress(Status.QUEUED)
         done = len(self._store.outcomes(plan))

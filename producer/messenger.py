@@ -31,7 +31,7 @@ class Messenger:
         app.conf.update(task_send_sent_event=True, broker_connection_timeout=5, task_ignore_result=True)
         if self._settings.broker_url.startswith(("redis://", "rediss://")):
             # Whoever enqueues must not wait for ever on one that takes the connection and says nothing.
-            app.conf.broker_transport_options = {"socket_connect_timeout": 5, "socket_timeout": 8}
+            app.conf.broker_transport_options = {"socket_connect_timeout": 5, "socket_timeout": 5}
         return app
 
     def check(self) -> None:
