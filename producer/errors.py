@@ -39,8 +39,11 @@ class Refused(IcefleetError):
     exit_status = 2
 
     def __init__(self, reason: Reason, sentence: str) -> None:
-        super().__init__(sentence)
+        super().__init__(reason, sentence)  # both, so that a pool of processes can hand it on
         self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class Corrupt(IcefleetError):
