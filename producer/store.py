@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from pydantic import ValidationError
 from pyiceberg.io import FileIO
 
 from producer.messages import Attempt, Failure, Operation, Plan, Report, Request, Staged, Unit, UnitHeader, Value
@@ -205,9 +206,15 @@ class JobStore:
     def _read(self, name: str, kind: type[V]) -> V | None:
         try:
             with self.io.new_input(self._path(name)).open(seekable=False) as stream:
-                return kind.model_validate_json(stream.read())
+                text = stream.read()
         except FileNotFoundError:
             return None
+        try:
+            return kind.model_validate_json(text)
+        except ValidationError as error:
+            if error.errors()[0]["type"] == "json_invalid":
+                return None  # disks show a file before all of it is written, or when its writer died; stores do not
+            raise
 
     def _exists(self, name: str) -> bool:
         return self.io.new_input(self._path(name)).exists()
