@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from decimal import Decimal
-from typing import Any
+from decimal import Context, Decimal
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -28,6 +28,7 @@ from pyiceberg.types import (
     IcebergType,
     IntegerType,
     LongType,
+    PrimitiveType,
     StringType,
     TimestampNanoType,
     TimestampType,
@@ -119,7 +120,7 @@ def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
     if isinstance(value, str) and isinstance(type_, _NANOSECONDS):
         value = np.datetime64(value.removesuffix("Z").removesuffix("+00:00"), "ns").astype(np.int64).item()
     elif isinstance(value, str) and not isinstance(type_, StringType):
-        value = from_json(type_, value)
+        value = from_json(cast(PrimitiveType, type_), value)
     if isinstance(value, datetime.datetime):
         utc = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
         value = (utc - _EPOCH) // datetime.timedelta(microseconds=1) * (1000 if isinstance(type_, _NANOSECONDS) else 1)
@@ -132,7 +133,8 @@ def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
     if isinstance(type_, FloatType | DoubleType):
         return canonical_array(pa.array([value], pa.float64()).cast(_float_type(type_), safe=False), type_)[0]
     if isinstance(type_, DecimalType):
-        return pa.array([Decimal(value)], pa.decimal256(76, max(0, -Decimal(value).as_tuple().exponent))).cast(target)[0]  # type: ignore[operator]
+        scale = Decimal(1).scaleb(-type_.scale)
+        return pa.scalar(Decimal(value).quantize(scale, context=Context(prec=type_.precision)), target)
     return pa.scalar(value, target)
 
 

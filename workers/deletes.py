@@ -26,7 +26,7 @@ class Deletes:
     """The deletes of a match as Spark sees them."""
 
     frame: DataFrame
-    #: An Arrow file with the deletes' keys, to drop what cannot match before it reaches Spark; None when there are many.
+    #: An Arrow file of the keys, to drop what cannot match before it reaches Spark; None when there are too many.
     keys: Path | None
 
 
@@ -37,9 +37,10 @@ def key_names(columns: tuple[KeyColumn, ...]) -> list[str]:
 
 def fits(match: Match, broadcast_bytes: int) -> bool:
     """Whether a match's deletes may be held in memory, going by what the manifests say of them."""
-    fixed = sum(pa.types.is_primitive(arrow_type(column.type)) for column in match.columns)
+    fixed: int = sum(pa.types.is_primitive(arrow_type(column.type)) for column in match.columns)
     row = _FIXED_BYTES + fixed * _FIXED_BYTES + (len(match.columns) - fixed) * _KEY_BYTES
-    return sum(file.record_count for file in match.deletes) * row <= broadcast_bytes
+    rows = sum(file.record_count for file in match.deletes)
+    return rows * row <= broadcast_bytes
 
 
 def read_small(session: SparkSession, match: Match, reader: KeyReader, scratch: Path, name: str) -> Deletes:

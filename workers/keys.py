@@ -142,15 +142,10 @@ def _column(batch: pa.RecordBatch, schema: pa.Schema, leaf: Leaf) -> pa.Array:
 def _index(read: pa.Schema, schema: pa.Schema, leaf: Leaf, name: str) -> int:
     """Where the top-level field of a leaf is among those that were read; names may repeat, ids do not."""
     wanted = schema.field(leaf.path[0])
-    for index in read.get_all_field_indices(name):
-        if (read.field(index).metadata or {}) == (wanted.metadata or {}):
-            return index
-    return read.get_field_index(name)
+    indexes: list[int] = read.get_all_field_indices(name)
+    return next((i for i in indexes if read.field(i).metadata == wanted.metadata), indexes[0])
 
 
 def _child(type_: pa.StructType, wanted: pa.Field) -> int:
-    for index in range(type_.num_fields):
-        field = type_.field(index)
-        if field.name == wanted.name and (field.metadata or {}) == (wanted.metadata or {}):
-            return index
-    return type_.get_field_index(wanted.name)
+    indexes: list[int] = type_.get_all_field_indices(wanted.name)
+    return next((i for i in indexes if type_.field(i).metadata == wanted.metadata), indexes[0])

@@ -79,7 +79,9 @@ def _runs(batches: Batches) -> Iterator[Run]:
         distinct = np.concatenate(([last != (files[0], positions[0])], changes))
         last = (files[-1], positions[-1])
         files, positions, fresh = files[distinct], positions[distinct], fresh[distinct]
-        starts = np.flatnonzero(np.concatenate(([True], files[1:] != files[:-1]))) if len(files) else []
+        if not len(files):
+            continue
+        starts = np.flatnonzero(np.concatenate(([True], files[1:] != files[:-1])))
         ends = [*starts[1:], len(files)]
         for start, end in zip(starts, ends, strict=True):
             yield Run(int(files[start]), positions[start:end], ~fresh[start:end])

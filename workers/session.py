@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -9,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -92,14 +95,33 @@ def _make(budget: Budget) -> SparkSession:
         .config("spark.local.dir", tempfile.gettempdir())
         .config("spark.log.level", "ERROR")
     )
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    with _stderr_in(Path(tempfile.gettempdir()) / f"icefleet-spark-{os.getpid()}.log") as log_file:
+        log.info("Spark writes its own log to %s", log_file)
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[Path]:
+    """Start a JVM in this block and it writes its errors to a file: its chatter would tear up bars and tables."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield path
+    except BaseException:
+        os.dup2(saved, 2)
+        sys.stderr.write(path.read_text(errors="replace"))
+        raise
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+    atexit.register(path.unlink, missing_ok=True)
 
 
 def _alive(spark: SparkSession) -> bool:
     try:
-        return not spark.sparkContext._jsc.sc().isStopped()
+        return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
     except (Py4JError, OSError, AttributeError):
         return False
 
