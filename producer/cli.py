@@ -14,10 +14,11 @@ from pyiceberg.utils.config import Config
 
 from producer import view
 from producer.board import masked
-from producer.errors import IcefleetError
+from producer.catalog import open_table
+from producer.errors import IcefleetError, Refused
 from producer.fleet import Fleet
 from producer.job import Job
-from producer.messages import Report
+from producer.messages import Report, Request, Status
 from producer.planner import check
 from producer.settings import Settings
 
@@ -118,16 +119,20 @@ def convert(
       icefleet convert db.events --where "day = '2024-05-01'" --json
       icefleet convert lake.db.events --catalog prod --branch audit --no-wait
     """
-    fleet = Fleet()
-    _check(fleet, table, catalog, branch, where)
-    with view.bar(table, quiet=as_json or no_wait) as bar:
-        job = fleet.convert(
-            table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing, told=bar.told
-        )
-        if no_wait and not fleet.settings.local:
-            _print_json({"job": job.id, "table": table, "status": "queued"}) if as_json else click.echo(job.id)
-            return
-        report = job.wait(progress=bar.show)
+    request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
+    try:
+        fleet = Fleet()
+        check(open_table(catalog, table), request)  # refuse at the start what would be refused later
+        with view.bar(table, quiet=as_json or no_wait) as bar:
+            job = fleet.submit(request, told=bar.told)
+            if no_wait and not fleet.settings.local:
+                _print_json({"job": job.id, "table": table, "status": "queued"}) if as_json else click.echo(job.id)
+                return
+            report = job.wait(progress=bar.show)
+    except Refused as error:
+        if not as_json:
+            raise
+        report = Report(job=request.job, table=table, catalog=catalog, status=Status.REFUSED, reason=str(error))
     _end(report, as_json)
 
 
@@ -248,14 +253,6 @@ def config(as_json: bool) -> None:
         _print_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
         view.show_settings(rows)
-
-
-def _check(fleet: Fleet, table: str, catalog: str, branch: str, where: str | None) -> None:
-    """Refuse at the start what would be refused later."""
-    from producer.catalog import open_table
-    from producer.messages import Request
-
-    check(open_table(catalog, table), Request.new(table, catalog=catalog, branch=branch, where=where))
 
 
 def _source(name: str, source: str) -> str:

@@ -60,6 +60,10 @@ class Fleet:
             Refused: the name is none, or the broker does not answer.
         """
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
+        return self.submit(request, told=told)
+
+    def submit(self, request: Request, *, told: Told | None = None) -> Job:
+        """Have a request worked on, as :meth:`convert` does."""
         if self.settings.local:
             return Job(
                 request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told)

@@ -153,7 +153,7 @@ class JobStore:
 
     def outcomes(self, plan: Plan) -> dict[int, Staged | Failure]:
         """How the units that have ended ended, by number; refused ones count as failed."""
-        found = parallel(lambda unit: _refused(unit) or self.outcome(plan.round, unit.number), plan.units)
+        found = parallel(lambda unit: refusal(unit) or self.outcome(plan.round, unit.number), plan.units)
         return {unit.number: outcome for unit, outcome in zip(plan.units, found, strict=True) if outcome is not None}
 
     def pending(self, plan: Plan) -> Iterator[int]:
@@ -229,7 +229,8 @@ def parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
         return list(pool.map(function, values))
 
 
-def _refused(unit: UnitHeader) -> Failure | None:
+def refusal(unit: UnitHeader) -> Failure | None:
+    """The failure of a unit that the plan refuses; None for one that is worked on."""
     return Failure(unit=unit.number, partition=unit.label, reason=unit.refused) if unit.refused else None
 
 

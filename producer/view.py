@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,7 @@ from producer.messages import Plan, Report, Status
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
+_LONELY = 15.0  # seconds in the queue after which a person should wonder
 _SHOWN = 40  # rows of a table before the rest is summed up
 
 _COLOURS = {
@@ -120,7 +122,7 @@ class Bar:
     def __init__(self, progress: Progress, title: str) -> None:
         self._progress = progress
         self._task = progress.add_task(title, total=None, detail="")
-        self._title = title
+        self._since = time.monotonic()
 
     def told(self, done: int, units: int, detail: str) -> None:
         """Move the bar."""
@@ -128,7 +130,9 @@ class Bar:
 
     def show(self, now: JobProgress) -> None:
         """Move the bar to where a job stands."""
-        self.told(now.done, now.units, now.detail or now.status)
+        waited = time.monotonic() - self._since
+        lonely = now.status is Status.QUEUED and waited > _LONELY
+        self.told(now.done, now.units, "queued: is a worker running?" if lonely else now.detail or now.status)
 
 
 @contextmanager

@@ -7,13 +7,18 @@ import time
 
 from producer.board import Board
 from producer.engine import Told
+from producer.errors import Reason, Refused
 from producer.messages import Plan, Report, Request
 from producer.settings import Settings
 from tasks.convert import Progress, TryAgain, stage
 from tasks.job import JobContext
-from tasks.rounds import Ended, Stage, Waiting, advance, begin
+from tasks.rounds import Stage, Waiting, advance, begin
+from workers.session import NoJava, find_java
 
 log = logging.getLogger(__name__)
+
+
+_PAUSE = 0.5
 
 
 class LocalEngine:
@@ -23,18 +28,26 @@ class LocalEngine:
         self._settings = settings
 
     def run(self, request: Request, told: Told | None = None) -> Report:
-        """Run a job to its end.
+        """Run a job to its end. An interrupt from the keyboard cancels it.
 
-        An exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
+        Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
+
+        Raises:
+            Refused: there is no Java for Spark.
         """
+        _check_java()
         told = told or (lambda done, units, detail: None)
         step = begin(request, self._settings)
         while isinstance(step, Stage | Waiting):
             context = JobContext.open(request.job, step.plan.location)
-            if isinstance(step, Stage):
-                self._stage(context, step.plan, step.units, told)
+            try:
+                if isinstance(step, Stage):
+                    self._stage(context, step.plan, step.units, told)
+                else:
+                    time.sleep(_PAUSE)  # somebody else works on the same job
+            except KeyboardInterrupt:
+                context.store.cancel()
             step = advance(context, self._settings)
-        assert isinstance(step, Ended)
         assert step.report is not None
         Board(self._settings).finish(request, step.report)
         return step.report
@@ -62,3 +75,10 @@ class LocalEngine:
                 log.warning("unit %s is tried again: %s", number, error)
                 time.sleep(min(2**attempt, 30))
                 attempt += 1
+
+
+def _check_java() -> None:
+    try:
+        find_java()
+    except NoJava as error:
+        raise Refused(Reason.CONFIGURATION, str(error)) from error

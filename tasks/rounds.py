@@ -13,6 +13,7 @@ from producer.errors import Conflict, Corrupt, IcefleetError, Refused
 from producer.messages import Failure, Plan, Report, Request, Staged, Status
 from producer.planner import plan as plan_table
 from producer.settings import Settings
+from producer.store import refusal
 from tasks.cleanup import clean_up
 from tasks.commit import Unanswered, commit
 from tasks.job import JobContext
@@ -117,6 +118,11 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
     if planned.plan.empty:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
+    refused = tuple(failure for unit in planned.plan.units if (failure := refusal(unit)) is not None)
+    if refused and request.all_or_nothing:
+        reason = f"All or nothing was asked for, and {len(refused)} of {len(planned.plan.units)} units are refused; "
+        report = summed(planned.plan, None, refused)
+        return Ended(concluded(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
     context.store.write_current(request)
     context.store.write_plan(planned.plan, planned.units)
     return _stage(context, planned.plan)

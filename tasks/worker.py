@@ -12,7 +12,7 @@ from producer.errors import Reason, Refused
 from producer.messenger import QUEUES, Messenger
 from producer.settings import Settings
 from tasks.budget import budget_of
-from workers.session import find_java
+from workers.session import NoJava, find_java
 
 
 @click.command()
@@ -52,7 +52,10 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     Messenger(settings).check()
     if "convert" in queues.split(","):
         budget = budget_of(settings, concurrency)
-        find_java()
+        try:
+            find_java()
+        except NoJava as error:
+            raise Refused(Reason.CONFIGURATION, str(error)) from error
         # The children are told what each of them may use, rather than each guessing that it is alone.
         os.environ["ICEFLEET_CORES"] = str(budget.cores)
         os.environ["ICEFLEET_HEAP_MB"] = str(budget.heap_bytes >> 20)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -31,6 +32,7 @@ class NoJava(Exception):
     """There is no Java that Spark can run on."""
 
 
+@cache
 def find_java() -> Path:
     """The home of a Java that is new enough: JAVA_HOME, the one on the path, or one in the usual places.
 
