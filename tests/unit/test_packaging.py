@@ -68,8 +68,8 @@ def test_entry_points_resolve(group: str) -> None:
         assert callable(point.load())
 
 
-@pytest.mark.parametrize("package", ALLOWED)
-def test_packages_know_each_other_in_one_direction(package: str) -> None:
+def _imports(package: str) -> Iterator[tuple[str, str]]:
+    """Top-level names that a package imports, each with where."""
     for path in (REPOSITORY / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -78,8 +78,34 @@ def test_packages_know_each_other_in_one_direction(package: str) -> None:
                 names = [node.module or ""]
             else:
                 continue
-            ours = {name.partition(".")[0] for name in names} & ALLOWED.keys()
-            assert ours <= ALLOWED[package], f"{path.relative_to(REPOSITORY)} line {node.lineno}"
+            for name in names:
+                yield name.partition(".")[0], f"{path.relative_to(REPOSITORY)}, line {node.lineno}"
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_packages_know_each_other_in_one_direction(package: str) -> None:
+    assert [where for name, where in _imports(package) if name in ALLOWED.keys() - ALLOWED[package]] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "extras"),
+    [("producer", ()), ("workers", ("worker",)), ("tasks", ("worker", "demo")), ("tests", ("worker", "demo", "test"))],
+)
+def test_what_is_imported_is_declared(package: str, extras: tuple[str, ...]) -> None:
+    project = PROJECT["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    declared = {canonicalize_name(Requirement(line).name) for line in lines}
+    declared |= {
+        canonicalize_name(name) for name in ("pyarrow", "kombu", "py4j")
+    }  # faces of pyiceberg[pyarrow], celery and pyspark
+    distributions = metadata.packages_distributions()
+    undeclared = [
+        (name, where)
+        for name, where in _imports(package)
+        if name not in sys.stdlib_module_names and name not in {*ALLOWED, "tests"}
+        if not declared & {canonicalize_name(owner) for owner in distributions.get(name, ())}
+    ]
+    assert undeclared == []
 
 
 def test_a_producer_needs_nothing_of_a_worker() -> None:
