@@ -72,7 +72,8 @@ def main(verbose: bool) -> None:
       icefleet convert db.events              equality deletes become position deletes or vectors
       icefleet worker                         serve the fleet from this machine
     """
-    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    level = logging.INFO if verbose else logging.CRITICAL  # what matters is in the report
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
 
 @main.command()

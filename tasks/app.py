@@ -14,6 +14,7 @@ from producer.messenger import COMMIT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, M
 from producer.settings import Settings
 from tasks.commit import Unanswered
 from tasks.convert import TryAgain, stage
+from tasks.drain import drain
 from tasks.job import JobContext
 from tasks.reports import sentence
 from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin
@@ -37,8 +38,6 @@ app.conf.update(
     # Redis counts from delivery and never renews: what is still being worked on must not be delivered again.
     broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
     broker_connection_retry_on_startup=True,
-    worker_soft_shutdown_timeout=settings.shutdown_seconds,
-    worker_enable_soft_shutdown_on_idle=False,
     worker_max_tasks_per_child=settings.recycle_units,
     worker_send_task_events=True,
     task_send_sent_event=True,
@@ -47,6 +46,8 @@ app.conf.update(
         "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
     },
 )
+
+drain(settings)
 
 
 @app.task(name=PLAN)

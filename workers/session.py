@@ -111,7 +111,7 @@ def _stderr_in(path: Path) -> Iterator[Path]:
         os.dup2(file.fileno(), 2)
     try:
         yield path
-    except BaseException:
+    except Exception:
         os.dup2(saved, 2)
         sys.stderr.write(path.read_text(errors="replace"))
         raise
