@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.fleet.converted import Converted
 from tests.fleet.localfleet import LocalFleet
 
 #: One core and a small heap for each worker, and units of one MB, so that small tables have many of them.
@@ -55,3 +56,11 @@ def fleet(whole_fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFlee
     """The shared fleet, known to this process."""
     whole_fleet.attach(monkeypatch)
     return whole_fleet
+
+
+@pytest.fixture(scope="session")
+def converted(whole_fleet: LocalFleet) -> Converted:
+    """A table of many units, converted by the shared fleet for another application."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        whole_fleet.attach(monkeypatch)
+        return Converted.by(whole_fleet)

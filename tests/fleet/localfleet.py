@@ -137,6 +137,9 @@ class LocalFleet:
         own["PYTHONPATH"] = str(REPOSITORY)
         own["PYICEBERG_HOME"] = own["HOME"] = str(self.root)
         own["PYTHONUNBUFFERED"] = "1"
+        # What a process that is killed leaves of its scratch goes with the test's folder.
+        own["TMPDIR"] = str(self.root / "tmp")
+        (self.root / "tmp").mkdir(parents=True, exist_ok=True)
         own["ICEFLEET_BROKER_URL"] = self.broker_url
         for key, value in self.catalog.properties.items():
             own[f"PYICEBERG_CATALOG__DEFAULT__{key.upper()}"] = str(value)
@@ -175,6 +178,7 @@ class LocalFleet:
     def start_flower(self) -> None:
         """Start Flower behind a password."""
         command = ["celery", "--app", "tasks.app", "flower", "--address=127.0.0.1", f"--port={self.flower_port}"]
+        command += ["--tasks_columns=name,kwargs,state,result,received,runtime,worker"]
         self.processes.start("flower", command, self.environment | {"FLOWER_BASIC_AUTH": LOGIN})
 
     def answering(self, *names: str, within: float = 60) -> None:

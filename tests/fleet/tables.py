@@ -28,7 +28,7 @@ SCHEMA = Schema(
 SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
 
 #: Random keys of this many rows are more than half a MB, so that with ICEFLEET_UNIT_MB=1 no unit gets two partitions.
-ROWS_OF_A_UNIT = 80_000
+ROWS_OF_A_UNIT = 66_000
 
 
 def streamed(
@@ -62,6 +62,15 @@ def streamed(
         table.upsert(_rows(ids[chosen], parts[chosen], f"upserted {number}"), ["id"])
     gone = random.choice(len(ids), size=share, replace=False)
     table.delete_where_equal(pa.table({"id": ids[gone], "part": parts[gone]}), ["id"])
+    return table
+
+
+def inserted(catalog: Catalog, name: str) -> StreamTable:
+    """A small table without deletes, unless there is one of that name."""
+    if catalog.table_exists(name):
+        return StreamTable(catalog, name)
+    table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC)
+    table.append(_rows(np.arange(10), np.zeros(10, dtype=np.int32), "inserted"))
     return table
 
 
