@@ -7,6 +7,7 @@ location, a name that Iceberg's orphan clean-ups leave alone; all of them are go
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +25,8 @@ B = TypeVar("B")
 
 ROOT = "_icefleet"
 _PROBES = 16
+_LOOKS = 5
+_PAUSE = 0.1
 
 
 class JobStore:
@@ -105,9 +108,18 @@ class JobStore:
 
     # -- attempts ----------------------------------------------------------------------------------------------
 
-    def claim(self, round_: int, attempt: Attempt) -> None:
-        """Note an attempt, or what it is about to write."""
-        self._write(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
+    def claim(self, round_: int, attempt: Attempt) -> bool:
+        """Note an attempt, before it writes anything else; False when another one has taken its number."""
+        name = f"{round_}/attempt-{attempt.unit}-{attempt.number}"
+        for _ in range(_LOOKS):
+            if not self._exists(name):
+                break
+            if self._read(name, Attempt) is not None:
+                return False
+            time.sleep(_PAUSE)  # it is being written, or its writer died while it was
+        self._write(name, attempt)
+        written = self._read(name, Attempt)
+        return written is not None and written.token == attempt.token
 
     def attempts(self, round_: int, unit: int) -> list[Attempt]:
         """All attempts at a unit, first to last."""

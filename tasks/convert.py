@@ -74,6 +74,8 @@ def stage(
     except SoftTimeLimitExceeded:
         _withdraw(store, plan, attempt)
         return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
+    except TryAgain:
+        raise
     except Exception as error:
         _withdraw(store, plan, attempt)
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
@@ -91,7 +93,8 @@ def _attempt(
     work = conversion.engine_unit()
     budget = budget_of(settings)
     # Noted before anything that may kill this process, so that the attempt counts and its files are known.
-    context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(paths(work, budget))}))
+    if not context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(paths(work, budget))})):
+        raise TryAgain("another worker has begun the same attempt")
     with scratch(Path(settings.scratch_dir) if settings.scratch_dir else None) as folder:
         result = convert(work, table.io, session(budget), budget, folder, progress)
     staged = conversion.staged(result, time.perf_counter() - started)

@@ -1,8 +1,8 @@
 """How a worker stops: it finishes what it holds for a while, then gives it back.
 
 Celery's warm shutdown waits for running tasks without limit; what is killed in the end comes back only when the
-broker's visibility timeout has passed. A cold shutdown gives it back at once. Here the warm one becomes a cold one after
-``ICEFLEET_SHUTDOWN_SECONDS``, or when SIGTERM comes a second time.
+broker's visibility timeout has passed. A cold shutdown gives it back at once. Here the warm one becomes a cold one
+after ``ICEFLEET_SHUTDOWN_SECONDS``, or when SIGTERM comes a second time.
 """
 
 from __future__ import annotations
