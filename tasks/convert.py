@@ -95,8 +95,9 @@ def _attempt(
     # Noted before anything that may kill this process, so that the attempt counts and its files are known.
     if not context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(paths(work, budget))})):
         raise TryAgain("another worker has begun the same attempt")
-    with scratch(Path(settings.scratch_dir) if settings.scratch_dir else None) as folder:
-        result = convert(work, table.io, session(budget), budget, folder, progress)
+    root = Path(settings.scratch_dir) if settings.scratch_dir else None
+    with scratch(root) as folder:
+        result = convert(work, table.io, session(budget, root), budget, folder, progress)
     staged = conversion.staged(result, time.perf_counter() - started)
     context.store.write_staged(plan.round, staged)
     if context.store.closed():  # the job ended while this attempt was busy: nobody will commit it

@@ -52,15 +52,20 @@ def find_java() -> Path:
     )
 
 
-def session(budget: Budget) -> SparkSession:
-    """The session of this process; a new one if there is none, or its JVM has died, or the budget is another."""
+def session(budget: Budget, spill: Path | None = None) -> SparkSession:
+    """The session of this process; a new one if there is none, or its JVM has died, or the budget is another.
+
+    Args:
+        budget: Cores and heap.
+        spill: Where Spark shuffles and spills; the system's temporary directory by default.
+    """
     global _current
     if _current is not None:
         spark, made_for, pid = _current
         if pid == os.getpid() and made_for == budget and _alive(spark):
             return spark
         close()
-    _current = (_make(budget), budget, os.getpid())
+    _current = (_make(budget, spill or Path(tempfile.gettempdir())), budget, os.getpid())
     return _current[0]
 
 
@@ -78,7 +83,7 @@ def close() -> None:
             log.debug("the JVM was gone already", exc_info=True)
 
 
-def _make(budget: Budget) -> SparkSession:
+def _make(budget: Budget, spill: Path) -> SparkSession:
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -94,10 +99,10 @@ def _make(budget: Budget) -> SparkSession:
         .config("spark.sql.shuffle.partitions", str(budget.shuffle_tasks))
         .config("spark.sql.adaptive.enabled", "true")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.local.dir", tempfile.gettempdir())
+        .config("spark.local.dir", str(spill))
         .config("spark.log.level", "ERROR")
     )
-    with _stderr_in(Path(tempfile.gettempdir()) / f"icefleet-spark-{os.getpid()}.log") as log_file:
+    with _stderr_in(spill / f"icefleet-spark-{os.getpid()}.log") as log_file:
         log.info("Spark writes its own log to %s", log_file)
         return builder.getOrCreate()
 
