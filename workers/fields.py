@@ -49,10 +49,11 @@ def _walk(
 ) -> Iterator[tuple[int, Leaf]]:
     for index, field in enumerate(fields):
         known = None if mapped is None else next((m for m in mapped if field.name in m.names), None)
-        field_id = _field_id(field) if mapped is None else known.field_id if known else None
+        # A mapped field is false when it has no children: ask for None.
+        field_id = _field_id(field) if mapped is None else known.field_id if known is not None else None
         here, named = (*path, index), (*names, field.name)
         if pa.types.is_struct(field.type):
-            below = None if mapped is None else known.fields if known else []
+            below = None if mapped is None else known.fields if known is not None else []
             yield from _walk(list(field.type), below, here, named, column)
         elif field_id is not None and not _children(field.type):
             yield field_id, Leaf(here, ".".join(named), column, field.type)
