@@ -27,7 +27,11 @@ def open_parquet(io: FileIO, path: str, *, int96_unit: str = "us") -> Iterator[p
         with (
             io.new_input(path).open() as source,
             pq.ParquetFile(
-                source, pre_buffer=False, buffer_size=_STREAM_BYTES, coerce_int96_timestamp_unit=int96_unit
+                source,
+                pre_buffer=False,
+                buffer_size=_STREAM_BYTES,
+                coerce_int96_timestamp_unit=int96_unit,
+                page_checksum_verification=True,  # where the writer left checksums, as Iceberg's own does
             ) as file,
         ):
             yield file
