@@ -1,0 +1,76 @@
+"""Shares of a machine: what a worker may take, and what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers import machine
+from workers.machine import Budget, Machine
+
+MB = 1 << 20
+GB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("memory", "children", "heap"),
+    [
+        (1 * GB, 1, 512 * MB),  # no less than Spark needs
+        (6 * GB, 1, 2 * GB),  # a third
+        (64 * GB, 1, 4 * GB),  # no more than pays
+        (12 * GB, 2, 2 * GB),
+    ],
+)
+def test_the_heap_follows_the_memory(memory: int, children: int, heap: int) -> None:
+    budget = Budget.of(Machine(4, memory), children=children)
+    assert budget.heap_bytes == heap
+    assert 0 < budget.broadcast_bytes < heap // 8
+    assert 0 < budget.batch_bytes < heap
+
+
+def test_settings_win_over_the_machine() -> None:
+    budget = Budget.of(Machine(8, 16 * GB), cores=3, heap_mb=700, memory_mb=1000)
+    assert (budget.cores, budget.heap_bytes) == (3, 700 * MB)
+
+
+def test_cores_are_shared_and_never_none() -> None:
+    assert [Budget.of(Machine(8, 64 * GB), children=n).cores for n in (1, 2, 3, 16)] == [8, 4, 2, 1]
+    assert Budget.of(Machine(8, 64 * GB)).shuffle_tasks == 32
+
+
+@pytest.mark.parametrize(
+    ("memory", "options", "sentence"),
+    [
+        (8 * GB, {"heap_mb": 9000}, "a heap of 9000 MB does not fit into 8192 MB"),
+        (8 * GB, {"heap_mb": 2000, "memory_mb": 1000}, "2000 MB does not fit into 1000 MB"),
+        (1 * GB, {"children": 4}, "512 MB does not fit into 256 MB"),
+    ],
+)
+def test_more_than_there_is(memory: int, options: dict[str, int], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Budget.of(Machine(4, memory), **options)
+
+
+def test_more_memory_than_the_machine_has_is_the_machines() -> None:
+    assert Budget.of(Machine(4, 3 * GB), memory_mb=100_000).heap_bytes == 1 * GB
+
+
+def test_this_machine() -> None:
+    found = Machine.detect()
+    assert found.cores >= 1
+    assert found.memory > 100 * MB
+
+
+@pytest.mark.parametrize(("limit", "quota", "cores"), [("max", "max 100000", 64), (str(2 * GB), "50000 100000", 1)])
+def test_a_container_counts_what_its_group_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, quota: str, cores: int
+) -> None:
+    (tmp_path / "memory").write_text(f"{limit}\n")
+    (tmp_path / "cpu").write_text(f"{quota}\n")
+    monkeypatch.setattr(machine, "_CGROUP_LIMITS", (str(tmp_path / "memory"), str(tmp_path / "absent")))
+    monkeypatch.setattr(machine, "_CGROUP_CPU", str(tmp_path / "cpu"))
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(64)))
+    found = Machine.detect()
+    assert found.cores == cores
+    assert (found.memory == 2 * GB) is limit.isdigit()
