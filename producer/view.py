@@ -85,7 +85,8 @@ def show_report(report: Report) -> None:
         )
     if report.units:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
-        out.print(f"  {report.units:,} units{failed}, {report.seconds:,.1f} s, job {report.job}")
+        seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
+        out.print(f"  {report.units:,} units{failed}{seconds}, job {report.job}")
     for failure in report.failures[1:_SHOWN]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
