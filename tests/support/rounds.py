@@ -1,0 +1,54 @@
+"""One round of a conversion step by step, without a fleet, its records or Spark."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from producer.conversion import Planned
+from producer.messages import Attempt, Request, Staged
+from producer.planner import plan
+from tasks.conversion import Conversion
+from tasks.decision import Decision, decide
+from tasks.head import Head
+from tasks.testing.writer import TableWriter
+from tests.support.plainengine import convert
+
+
+@dataclass
+class Round:
+    """A plan, and what of it has been staged."""
+
+    stream: TableWriter
+    planned: Planned
+    staged: dict[int, Staged] = field(default_factory=dict)
+
+    def stage(self, *numbers: int) -> Round:
+        """Stage some units; all of them when none is given."""
+        for unit in self.planned.units:
+            if unit.header.refused is None and (not numbers or unit.header.number in numbers):
+                table = self.stream.table
+                attempt = Attempt(
+                    unit=unit.header.number, number=0, token=secrets.token_hex(4), host="here", started=0.0
+                )
+                conversion = Conversion(self.planned.plan, unit, attempt, table.metadata, table)
+                result = convert(conversion.engine_unit(), table.io)
+                self.staged[unit.header.number] = conversion.staged(result, 0.0)
+        return self
+
+    def head(self) -> Head:
+        """The branch's head as it is now."""
+        return Head.of(self.stream.table, self.planned.plan)
+
+    def decide(self) -> Decision:
+        """What would be committed on the head as it is now."""
+        return decide(self.planned.plan, self.staged, self.head())
+
+
+def planned(
+    stream: TableWriter, *, unit_bytes: int = 1 << 28, only: frozenset[str] | None = None, **asked: Any
+) -> Round:
+    """Plan a conversion of a table as it is now."""
+    request = Request.new(stream.identifier, **asked)
+    return Round(stream, plan(stream.table, request, unit_bytes=unit_bytes, only=only))
