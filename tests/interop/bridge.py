@@ -141,10 +141,27 @@ class JavaTable:
         """Manifests, manifest entries, the deletes of each data file's scan, and the summary of a branch's snapshot."""
         return self.bridge.call("inspect", metadata=self.metadata, branch=branch)
 
+    def document(self) -> dict[str, Any]:
+        """The metadata file as it stands."""
+        document: dict[str, Any] = json.loads(Path(local(self.metadata)).read_text())
+        return document
+
+    def partition_names(self, spec: int | None = None) -> list[str]:
+        """The names of the fields of a partition spec, the default one unless given."""
+        document = self.document()
+        wanted = document["default-spec-id"] if spec is None else spec
+        (fields,) = (s["fields"] for s in document["partition-specs"] if s["spec-id"] == wanted)
+        return [field["name"] for field in fields]
+
     def _move(self, op: str, **arguments: Any) -> dict[str, Any]:
         answer = self.bridge.call(op, metadata=self.metadata, **arguments)
         self.metadata = answer["metadata"]
         return answer
+
+
+def local(location: str) -> str:
+    """The path of a location on this disk, with or without a scheme."""
+    return "/" + location.removeprefix("file:").lstrip("/")
 
 
 def bag(rows: Iterable[Row]) -> Counter[str]:

@@ -5,24 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-# PyIceberg reads its configuration once, when it is imported.
-CATALOG = "interop"
-CATALOG_FOLDER = tempfile.TemporaryDirectory(prefix="icefleet-interop-")
-os.environ[f"PYICEBERG_CATALOG__{CATALOG.upper()}__TYPE"] = "sql"
-os.environ[f"PYICEBERG_CATALOG__{CATALOG.upper()}__URI"] = f"sqlite:///{CATALOG_FOLDER.name}/catalog.db"
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 
 pytest.register_assert_rewrite("tests.interop.checks")
-
-from pyiceberg.catalog import load_catalog  # noqa: E402
-from pyiceberg.exceptions import NoSuchTableError  # noqa: E402
 
 from producer import Fleet, Report  # noqa: E402
 from tests.interop.bridge import CLASSES, JARS, JAVA, Bridge, JavaTable  # noqa: E402
@@ -61,18 +53,18 @@ def warehouse(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def convert(monkeypatch: pytest.MonkeyPatch) -> Convert:
+def convert(spark: object, monkeypatch: pytest.MonkeyPatch) -> Convert:
     """Converts a Java table through a catalog of PyIceberg's, and moves it to what the catalog has afterwards."""
-    monkeypatch.delenv("ICEFLEET_BROKER_URL", raising=False)
-    catalog = load_catalog(CATALOG)
-    catalog.create_namespace_if_not_exists("db")
+    monkeypatch.setenv("ICEFLEET_BROKER_URL", "")
+    catalog = load_catalog("default")
+    catalog.create_namespace_if_not_exists("interop")
 
     def run(table: JavaTable, **options: Any) -> Report:
         with suppress(NoSuchTableError):
-            catalog.drop_table("db.t")
-        catalog.register_table("db.t", table.metadata)
-        report = Fleet().convert("db.t", catalog=CATALOG, **options).wait()
-        table.metadata = catalog.load_table("db.t").metadata_location
+            catalog.drop_table("interop.t")
+        catalog.register_table("interop.t", table.metadata)
+        report = Fleet().convert("interop.t", **options).wait()
+        table.metadata = catalog.load_table("interop.t").metadata_location
         return report
 
     return run

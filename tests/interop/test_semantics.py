@@ -70,7 +70,7 @@ def test_every_copy_meets_its_own_deletes(table: JavaTable, convert: Convert, ve
 def test_deletes_that_match_nothing(table: JavaTable, convert: Convert) -> None:
     table.commit(*LETTERS)
     table.commit(deletes=[eq("id", 0), eq("data", "dd")])
-    check_conversion(table, convert, LETTERS, positions=0, operation="overwrite")
+    check_conversion(table, convert, LETTERS, positions=0)
     check_onward(table)
 
 

@@ -95,7 +95,8 @@ def test_nested_keys(bridge: Bridge, warehouse: str, convert: Convert, version: 
     table.commit(*rows)
     table.commit(deletes=[eq("s.in.k", [[[1]]], [[[3]]]), eq("s.a, s.in.w", [["x", ["q"]]], [["y", ["q"]]])])
     check_conversion(table, convert, rows[2:5], positions=3)
-    table.commit(deletes=[eq("s.in.k, id", [[[None]], 2], [[[None]], 3])])
+    # Null where the row has null: of a null struct and a struct of nulls Java says that they differ.
+    table.commit(deletes=[eq("s.in.k, id", [[None], 2], [None, 3])])
     check_conversion(table, convert, rows[4:5], positions=2)
     check_onward(table)
 
