@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
@@ -20,7 +20,7 @@ from producer.history import JOB, ROUND
 from producer.manifests import LiveFile
 from tasks.decision import Decision
 from tasks.head import added_by, committed
-from tasks.testing import RowDelta, StreamTable, local_catalog
+from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
 from tests.support.rounds import Round, planned
 
@@ -38,14 +38,14 @@ def rows(*ids: int, p: str = "a") -> pa.Table:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    catalog = local_catalog(tmp_path)
+def catalog(tmp_path: Path) -> Iterator[InMemoryCatalog]:
+    catalog = InMemoryCatalog("default", warehouse=f"file://{tmp_path}")
     yield catalog
     catalog.close()
 
 
 @pytest.fixture
-def create(catalog: SqlCatalog) -> Callable[..., StreamTable]:
+def create(catalog: InMemoryCatalog) -> Callable[..., StreamTable]:
     """Makes the table, partitioned by ``p``."""
 
     def make(version: int = 2, **options: Any) -> StreamTable:
