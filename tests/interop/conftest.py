@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,16 +54,29 @@ def warehouse(tmp_path: Path) -> str:
 
 @pytest.fixture
 def convert(spark: object, monkeypatch: pytest.MonkeyPatch) -> Convert:
-    """Converts a Java table through a catalog of PyIceberg's, and moves it to what the catalog has afterwards."""
+    """Converts a Java table through a catalog of PyIceberg's, and moves it to what the catalog has afterwards.
+
+    ``meanwhile`` is what Java does to the table when everything is staged and nothing is committed.
+    """
     monkeypatch.setenv("ICEFLEET_BROKER_URL", "")
     catalog = load_catalog("default")
     catalog.create_namespace_if_not_exists("interop")
 
-    def run(table: JavaTable, **options: Any) -> Report:
+    def register(table: JavaTable) -> None:
         with suppress(NoSuchTableError):
             catalog.drop_table("interop.t")
         catalog.register_table("interop.t", table.metadata)
-        report = Fleet().convert("interop.t", **options).wait()
+
+    def run(table: JavaTable, meanwhile: Callable[[JavaTable], None] | None = None, **options: Any) -> Report:
+        def told(done: int, of: int, detail: str) -> None:
+            nonlocal meanwhile
+            if meanwhile is not None and detail == "committing":
+                action, meanwhile = meanwhile, None
+                action(table)
+                register(table)
+
+        register(table)
+        report = Fleet().convert("interop.t", told=told, **options).wait()
         table.metadata = catalog.load_table("interop.t").metadata_location
         return report
 
