@@ -12,6 +12,8 @@ from pyiceberg.schema import Schema
 
 from tasks.testing import StreamTable, local_catalog
 
+pytest.register_assert_rewrite("tests.support.scenario")
+
 _NUMBERS = itertools.count()
 
 

@@ -298,4 +298,3 @@ def _readable(rows: pa.Table) -> Counter[Any]:
 
 def _readable_rows(rows: Counter[Any]) -> Counter[Any]:
     return Counter(row[-1] for row in rows.elements())
-

@@ -43,6 +43,7 @@ def check(
     remaining: int = 0,
     branch: str = "main",
     rust: bool = True,
+    judge: bool = True,
     unit_mb: int = 256,
     where: str | None = None,
 ) -> Report:
@@ -55,18 +56,20 @@ def check(
         remaining: Equality delete files that stay.
         branch: What is converted.
         rust: Whether iceberg-rust can read the table.
+        judge: Whether the evaluator can; if not, PyIceberg says what came out.
     """
     asked = {"branch": branch, "where": where}
     head = stream.table.metadata.snapshot_by_name(branch)
     before = {file.identity for file in stream.files(branch)}
-    assert oracle.rows(stream.table, branch) == multiset(expected), "the scenario itself"
+    assert not judge or oracle.rows(stream.table, branch) == multiset(expected), "the scenario itself"
 
     report = run(stream, unit_mb=unit_mb, **asked)
 
     table, live = stream.table, stream.files(branch)
     assert report.status is Status.COMMITTED, report
     assert not report.failures
-    assert oracle.rows(table, branch) == multiset(expected)
+    after = oracle.rows(table, branch) if judge else multiset(r.values() for r in table.scan().to_arrow().to_pylist())
+    assert after == multiset(expected)
     if rust:
         snapshot = table.metadata.snapshot_by_name(branch)
         assert snapshot is not None
@@ -100,12 +103,14 @@ def check_summary(
     assert snapshot.summary is not None
     assert snapshot.snapshot_id == report.snapshot_id
     assert snapshot.summary.operation.value == ("delete" if added else "overwrite")
-    assert report.added_position_deletes == positions
+    totals = snapshot.summary.additional_properties
+    assert report.added_position_deletes == sum(file.record_count for file in added)
+    # Vectors that are replaced, and position deletes that went into one, count as removed.
+    assert report.added_position_deletes - int(totals.get("removed-position-deletes", 0)) == positions
     assert (report.added_position_delete_files, report.added_dvs) == (
         (len(added), 0) if version < 3 else (0, len(added))
     )
     live = oracle.live_files(table, branch)
-    totals = snapshot.summary.additional_properties
     recount = {
         "total-data-files": sum(f.content == DataFileContent.DATA for f in live),
         "total-delete-files": sum(f.content != DataFileContent.DATA for f in live),
