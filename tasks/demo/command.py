@@ -1,0 +1,109 @@
+"""``icefleet demo``: the command line of the demonstration."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from producer.errors import Reason, Refused
+from producer.settings import Settings
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    default="icefleet-demo",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for catalog and table; what an earlier demo left there is replaced.",
+)
+@click.option("--catalog", help="A configured catalog for the table, instead of one of its own in --dir.")
+@click.option(
+    "--scale",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0.001, 1000),
+    help="TPC-H's scale factor: 1 is 6 million rows. Reading before the conversion grows with its square.",
+)
+@click.option("--format-version", default="2", show_default=True, type=click.Choice(["2", "3"]))
+@click.option(
+    "--batches",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Commits of the stream; each changes 0.5 % of the rows.",
+)
+@click.option("--table-only", is_flag=True, help="Make the table and convert nothing.")
+@click.option("--keep/--no-keep", default=True, show_default=True, help="Keep the table at the end, to look further.")
+@click.option(
+    "--read-limit",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Seconds after which a reader is stopped.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+def demo(
+    folder: Path,
+    catalog: str | None,
+    scale: float,
+    format_version: str,
+    batches: int,
+    table_only: bool,
+    keep: bool,
+    read_limit: float,
+    as_json: bool,
+) -> None:
+    """Fill a table with equality deletes as a stream does, read it, convert it, and read it again.
+
+    The table is TPC-H's lineitem. It is read with iceberg-rust, which shares no code with Icefleet, and its rows are
+    compared by checksum with what the stream wrote. Takes some two minutes on two cores.
+
+    \b
+    Exit status: 0 all rows are the same, 1 they are not or a step failed, 2 refused.
+
+    \b
+    Examples:
+      icefleet demo
+      icefleet demo --scale 0.1 --format-version 3
+      icefleet demo --table-only                                a table to try the other commands on
+    """
+    try:
+        from tasks.demo import demonstration
+        from tasks.demo.page import Page
+        from tasks.demo.place import TABLE, Place
+    except ModuleNotFoundError as error:
+        missing = (error.name or "more").partition(".")[0]
+        raise Refused(Reason.CONFIGURATION, f"The demo needs {missing}: install icefleet[demo].") from error
+
+    if table_only and not keep:
+        raise Refused(Reason.USAGE, "--table-only and --no-keep leave nothing: choose one.")
+    demonstration.check(Settings.load(), private=catalog is None, only_table=table_only)
+    started = time.perf_counter()
+    page = Page(quiet=as_json)
+    size = demonstration.Size(scale, batches, int(format_version), read_limit)
+    place = Place.private(folder) if catalog is None else Place.configured(catalog)
+    difference = None
+    try:
+        if table_only:
+            figures = demonstration.make_table(place, size, page)
+        else:
+            outcome = demonstration.demonstrate(place, size, page)
+            figures, difference = outcome.figures(), outcome.difference
+            page.conclude(outcome)
+    finally:
+        if not keep:
+            place.remove()
+    if keep:
+        page.further(place, converted=not table_only)
+    if as_json:
+        known = {"table": TABLE, "catalog": place.name, "environment": place.environment}
+        asked = {"scale": scale, "batches": batches, "format_version": int(format_version)}
+        click.echo(json.dumps({**known, **asked, **figures, "seconds": round(time.perf_counter() - started, 1)}))
+    if difference is not None:
+        sys.exit(1)

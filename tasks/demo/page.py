@@ -1,0 +1,111 @@
+"""What people see of the demonstration: a line for each step, a table of what changed, and what to type next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from producer.view import err, out
+from tasks.demo.outcome import Outcome
+from tasks.demo.place import Place
+from tasks.demo.reading import Reading
+from tasks.demo.state import State
+
+
+class Step:
+    """One step while it is done."""
+
+    def __init__(self, progress: Progress, title: str, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task(title, total=total)
+        #: What is said of it when it is done.
+        self.result = title
+
+    def advance(self) -> None:
+        """Move the bar by one."""
+        self._progress.advance(self._task)
+
+
+class Page:
+    """Results on standard output, live bars on standard error.
+
+    Args:
+        quiet: Print nothing but the bars, for programs that read standard output.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+
+    def say(self, text: str = "") -> None:
+        """A line, with rich's markup."""
+        if not self._quiet:
+            out.print(text)
+
+    @contextmanager
+    def step(self, title: str, total: int | None = None, *, live: bool = True) -> Iterator[Step]:
+        """A step with a bar that is gone when it is done, and a line that stays.
+
+        Args:
+            total: How often it advances, if that is known.
+            live: Whether it has a bar; something else may show one.
+        """
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        started = time.perf_counter()
+        with Progress(*columns, console=err, transient=True, disable=not live or not err.is_terminal) as progress:
+            step = Step(progress, title, total)
+            yield step
+        self.say(f"[green]✓[/green] {step.result} [dim]({time.perf_counter() - started:.1f} s)[/dim]")
+
+    def conclude(self, outcome: Outcome) -> None:
+        """The table's three states, side by side, and what that says."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("", "loaded", "after the stream", "converted"):
+            table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        states = (outcome.loaded, outcome.streamed, outcome.converted)
+
+        def row(name: str, cell: Callable[[State], str]) -> None:
+            table.add_row(name, *(cell(state) for state in states))
+
+        row("data files", lambda state: f"{state.files.data:,}")
+        row("equality delete files", lambda state: f"{state.files.equality_deletes:,}")
+        if outcome.converted.files.vectors:
+            row("deletion vectors", lambda state: f"{state.files.vectors:,}")
+        else:
+            row("position delete files", lambda state: f"{state.files.position_deletes:,}")
+        row("rows", lambda state: _read(state.reading, lambda seen: f"{seen.checksum.rows:,}"))
+        row("checksum", lambda state: _read(state.reading, lambda seen: str(seen.checksum)))
+        row("Q6, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.query_seconds:,.2f} s"))
+        row("scan, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.scan_seconds:,.2f} s"))
+        row("PyIceberg", lambda state: "reads it" if isinstance(state.pyiceberg, int) else "[red]cannot read it[/red]")
+        if not self._quiet:
+            out.print()
+            out.print(table)
+        if outcome.difference is not None:
+            self.say(f"[bold red]The conversion is not right:[/bold red] {escape(outcome.difference)}.")
+            return
+        if (times := outcome.times_faster) is not None and times >= 2:
+            self.say(f"iceberg-rust answers Q6 [bold green]{times:,.0f} times[/bold green] faster than before.")
+        self.say(
+            "All rows are what the stream wrote: [bold green]checksums are equal[/bold green]. "
+            "A second conversion found nothing to do."
+        )
+        self.say("[dim]iceberg-rust tests each row against each deleted key; engines that join them lose less.[/dim]")
+
+    def further(self, place: Place, *, converted: bool) -> None:
+        """What to type next."""
+        names = ("plan", "jobs") if converted else ("plan", "convert")
+        self.say("\n[bold]Look further[/bold]")
+        for command in (*place.exports(), *(place.command(name) for name in names)):
+            self.say(f"  {escape(command)}")
+        self.say("[bold]Clean up[/bold]")
+        self.say(f"  {escape(place.removal())}")
+
+
+def _read(reading: Reading | None, cell: Callable[[Reading], str]) -> str:
+    return "[red]stopped[/red]" if reading is None else cell(reading)

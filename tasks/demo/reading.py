@@ -1,0 +1,87 @@
+"""Reading of the table by readers that share no code with what wrote and converted it.
+
+iceberg-rust under DataFusion is timed, in a process of its own: it can be stopped, and starts from nothing each time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+
+from datafusion import SessionContext
+from pyiceberg.table import Table
+from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
+
+from producer.errors import Failed
+from tasks.demo.checksum import Checksum
+from tasks.demo.lineitem import KEY, QUERY_6
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What iceberg-rust made of the table, and in how many seconds."""
+
+    query_seconds: float
+    #: The answer of TPC-H's query 6.
+    revenue: str
+    #: For the checksum of every row and column.
+    scan_seconds: float
+    checksum: Checksum
+
+
+def read(table: Table, limit: float) -> Reading | None:
+    """Read the table's current snapshot with iceberg-rust.
+
+    Args:
+        limit: Seconds after which the reader is stopped.
+
+    Returns:
+        None when it was stopped.
+
+    Raises:
+        Failed: the reader gave up, or died.
+    """
+    asked = json.dumps({"location": table.metadata_location, "properties": dict(table.io.properties)})
+    command = [sys.executable, "-W", "ignore", "-m", __name__]
+    try:
+        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise Failed(f"The reader could not read the table: {said}")
+    told = json.loads(done.stdout)
+    return Reading(**{**told, "checksum": Checksum(**told["checksum"])})
+
+
+def scan_with_pyiceberg(table: Table) -> int | str:
+    """The number of rows that PyIceberg reads, or its reason why it does not."""
+    try:
+        return len(table.scan(selected_fields=KEY[:1]).to_arrow())
+    except (ValueError, NotImplementedError) as error:
+        return str(error).partition(":")[0]
+
+
+def _read_here(location: str, properties: dict[str, str]) -> Reading:
+    session = _session(location, properties)  # must outlive its queries
+    started = time.perf_counter()
+    (answer,) = session.sql(QUERY_6).to_arrow_table().to_pylist()
+    answered = time.perf_counter()
+    checksum = Checksum.asked(session)
+    return Reading(answered - started, str(answer["revenue"]), time.perf_counter() - answered, checksum)
+
+
+def _session(location: str, properties: dict[str, str]) -> SessionContext:
+    context = SessionContext()
+    table = IcebergDataFusionTable(
+        identifier=["demo", "lineitem"], metadata_location=location, file_io_properties=properties
+    )
+    context.register_table("lineitem", table)
+    return context
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_read_here(**json.load(sys.stdin)))))
