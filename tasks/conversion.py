@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from producer.messages import (
     Attempt,
@@ -185,7 +185,8 @@ class Conversion:
     def _column(self, field_id: int, type_: PrimitiveType) -> engine.KeyColumn:
         for schema in (self.metadata.schema(), *self.metadata.schemas):
             if field_id in schema.field_ids:
-                return engine.KeyColumn(field_id, type_, schema.find_field(field_id).initial_default)
+                default = schema.find_field(field_id).initial_default
+                return engine.KeyColumn(field_id, type_, default, _parent(schema.fields, field_id))
         return engine.KeyColumn(field_id, type_)
 
     def _spec(self, scope: Scope) -> PartitionSpec:
@@ -195,3 +196,15 @@ class Conversion:
         label = self.unit.scopes[scope].label if scope is not None else ""
         partition = PartitionPath(label) if label else None
         return self.table.location_provider().new_data_location(name, partition)  # type: ignore[arg-type]
+
+
+def _parent(fields: Iterable[NestedField], field_id: int, around: int | None = None) -> int | None:
+    """The id of the struct that a field lies in; None at the top level."""
+    for field in fields:
+        if field.field_id == field_id:
+            return around
+        if isinstance(field.field_type, StructType):
+            found = _parent(field.field_type.fields, field_id, field.field_id)
+            if found is not None:
+                return found
+    return None

@@ -16,13 +16,13 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column without children."""
+    """A column without children, or a struct."""
 
     #: Child indexes from the top of the schema down to the column.
     path: tuple[int, ...]
     #: The name that selects the column when it is read; others may share it.
     name: str
-    #: The number of the column among the file's column chunks.
+    #: The number of the column, or of the struct's first one, among the file's column chunks.
     column: int
     type: pa.DataType
 
@@ -34,10 +34,20 @@ def has_field_ids(fields: Iterable[pa.Field]) -> bool:
 
 def leaves(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
     """All leaves by field id; through the name mapping if one is given, else by the ids in the schema."""
+    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if not pa.types.is_struct(leaf.type)}
+
+
+def structs(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
+    """All structs by field id, as leaves that are read with everything in them."""
+    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if pa.types.is_struct(leaf.type)}
+
+
+def _found(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
+    """Structs and leaves by field id; the first of those that share one."""
     found: dict[int, Leaf] = {}
     for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
         found.setdefault(field_id, leaf)
-    return found
+    return found.items()
 
 
 def _walk(
@@ -55,7 +65,7 @@ def _walk(
         if pa.types.is_struct(field.type):
             below = None if mapped is None else known.fields if known is not None else []
             yield from _walk(list(field.type), below, here, named, column)
-        elif field_id is not None and not _children(field.type):
+        if field_id is not None and (pa.types.is_struct(field.type) or not _children(field.type)):
             yield field_id, Leaf(here, ".".join(named), column, field.type)
         column += _width(field.type)
 

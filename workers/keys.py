@@ -14,7 +14,7 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from workers.canonical import arrow_type, canonical_array, canonical_value
 from workers.errors import CorruptFile, UnsupportedFile
-from workers.fields import Leaf, has_field_ids, leaves
+from workers.fields import Leaf, has_field_ids, leaves, structs
 from workers.parquet import open_parquet
 from workers.unit import KeyColumn, KeyFile
 
@@ -91,7 +91,7 @@ class KeyReader:
             arrays = tuple(
                 self._constant(file, column, batch.num_rows)
                 if leaf is None
-                else self._canonical(file, _column(batch, parquet.schema_arrow, leaf), column)
+                else self._key(file, _column(batch, parquet.schema_arrow, leaf), column)
                 for column, leaf in zip(self.columns, found, strict=True)
             )
             yield KeyBatch(start, arrays)
@@ -107,17 +107,33 @@ class KeyReader:
         for column, leaf in zip(self.columns, found, strict=True):
             if required and leaf is None and column.field_id not in file.constants:
                 raise CorruptFile(file.path, f"it is an equality delete file without its key column {column.field_id}")
+        if any(leaf is None and c.default is not None for c, leaf in zip(self.columns, found, strict=True)):
+            around = structs(schema, None if with_ids else self.name_mapping)
+            found = [
+                around.get(c.parent)
+                if leaf is None and c.parent is not None and c.field_id not in file.constants
+                else leaf
+                for c, leaf in zip(self.columns, found, strict=True)
+            ]
         return found
 
-    def _canonical(self, file: KeyFile, array: pa.Array, column: KeyColumn) -> pa.Array:
+    def _key(self, file: KeyFile, array: pa.Array, column: KeyColumn) -> pa.Array:
+        if pa.types.is_struct(
+            array.type
+        ):  # the one around a column that the file lacks: null where it is, else default
+            scalar = canonical_value(column.default, column.type)
+            return pc.if_else(array.is_valid(), scalar, pa.scalar(None, scalar.type))
         try:
             return canonical_array(array, column.type)
         except ValueError as error:
             raise CorruptFile(file.path, f"its column {column.field_id} {error}") from error
 
     def _constant(self, file: KeyFile, column: KeyColumn, rows: int) -> pa.Array:
-        """The partition's value, else the column's initial default, else null (spec, Column Projection)."""
-        value = file.constants.get(column.field_id, column.default)
+        """The partition's value, else the column's initial default, else null (spec, Column Projection).
+
+        A default inside a struct that the file lacks as a whole does not count: the struct is null.
+        """
+        value = file.constants.get(column.field_id, column.default if column.parent is None else None)
         scalar = canonical_value(value, column.type)
         return pa.nulls(rows, arrow_type(column.type)) if not scalar.is_valid else pa.repeat(scalar, rows)
 

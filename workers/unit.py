@@ -22,6 +22,8 @@ class KeyColumn:
     type: PrimitiveType
     #: The field's ``initial-default``; None where it has none.
     default: Any | None = None
+    #: The id of the struct that it lies in; None at the top level.
+    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

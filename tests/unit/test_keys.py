@@ -168,6 +168,21 @@ def test_defaults_of_every_kind(files: Files, type_: PrimitiveType, default: Any
     assert read(path, KeyColumn(1, type_, default)) == [(expected,)] * 2
 
 
+def test_a_default_inside_a_struct_counts_where_the_struct_is_not_null(files: Files) -> None:
+    inner = pa.struct([field("x", pa.int64(), 4)])
+    outer = pa.struct([field("inner", inner, 3)])
+    path = files.write(
+        [field("outer", outer, 2)], [[{"inner": {"x": None}}, {"inner": None}, None, {"inner": {"x": 1}}]]
+    )
+    column = KeyColumn(1, LongType(), 7, parent=3)
+    assert read(path, column) == [(7,), (None,), (None,), (7,)]
+    assert read(path, column, c1=5) == [(5,)] * 4
+    assert read(path, KeyColumn(1, LongType(), None, parent=3)) == [(None,)] * 4
+    assert read(path, KeyColumn(1, LongType(), 7, parent=2)) == [(7,), (7,), (None,), (7,)]
+    assert read(path, KeyColumn(1, LongType(), 7, parent=9), KeyColumn(4, LongType())) == [
+        (None, None), (None, None), (None, None), (None, 1)]  # fmt: skip
+
+
 def test_a_file_of_constants_alone_gives_every_row_and_its_position(files: Files) -> None:
     path = files.write([field("other", pa.int64(), 2)], [list(range(10))], row_group_size=4)
     found = list(reader(ID).read(key_file(path, c1=5)))
