@@ -311,6 +311,19 @@ class Attempt(Value):
     paths: tuple[str, ...] = ()
 
 
+class CommitNote(Value):
+    """That a committer is at a round's commit, noted before it writes anything and until its fate is known."""
+
+    #: Tells committers apart that took the same number.
+    token: str
+    #: When the attempt began that is on its way now.
+    started: float
+    #: The snapshots that it builds, by the name that their files share.
+    snapshots: dict[str, int] = {}
+    #: Whether all of it is known to be in the table, or never to come there.
+    settled: bool = False
+
+
 class Failure(Value):
     """A unit that ended without being staged, or staged without being committed."""
 

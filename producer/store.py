@@ -17,9 +17,22 @@ from typing import TypeVar
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
 
-from producer.messages import Attempt, Failure, Operation, Plan, Report, Request, Staged, Unit, UnitHeader, Value
+from producer.messages import (
+    Attempt,
+    CommitNote,
+    Failure,
+    Operation,
+    Plan,
+    Report,
+    Request,
+    Staged,
+    Unit,
+    UnitHeader,
+    Value,
+)
 
 V = TypeVar("V", bound=Value)
+N = TypeVar("N", Attempt, CommitNote)
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -60,7 +73,11 @@ class JobStore:
 
     def closed(self) -> bool:
         """Whether the job has ended, been cancelled, or is gone altogether."""
-        return self._exists("closing") or self._exists("cancelled") or not self._exists("0/plan")
+        return self.cancelled() or self.ended()
+
+    def ended(self) -> bool:
+        """Whether the job is being cleaned up, or is gone altogether: nothing will be committed any more."""
+        return self._exists("closing") or not self._exists("0/plan")
 
     # -- the table ---------------------------------------------------------------------------------------------
 
@@ -110,16 +127,7 @@ class JobStore:
 
     def claim(self, round_: int, attempt: Attempt) -> bool:
         """Note an attempt, before it writes anything else; False when another one has taken its number."""
-        name = f"{round_}/attempt-{attempt.unit}-{attempt.number}"
-        for _ in range(_LOOKS):
-            if not self._exists(name):
-                break
-            if self._read(name, Attempt) is not None:
-                return False
-            time.sleep(_PAUSE)  # it is being written, or its writer died while it was
-        self._write(name, attempt)
-        written = self._read(name, Attempt)
-        return written is not None and written.token == attempt.token
+        return self._claim(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
 
     def attempts(self, round_: int, unit: int) -> list[Attempt]:
         """All attempts at a unit, first to last."""
@@ -155,6 +163,10 @@ class JobStore:
         """Say that a unit has failed for good."""
         self._write(f"{round_}/failed-{failure.unit}", failure)
 
+    def retract_failed(self, round_: int, failure: Failure) -> None:
+        """Take back that a unit has failed."""
+        self._delete(f"{round_}/failed-{failure.unit}")
+
     def failed(self, round_: int, unit: int) -> Failure | None:
         """Why a unit has failed for good."""
         return self._read(f"{round_}/failed-{unit}", Failure)
@@ -174,6 +186,30 @@ class JobStore:
             if unit.refused is None and self.outcome(plan.round, unit.number) is None:
                 yield unit.number
 
+    # -- commits -----------------------------------------------------------------------------------------------
+
+    def claim_commit(self, round_: int, note: CommitNote) -> int:
+        """Note a commit, before it writes anything; returns the number that it is noted under."""
+        number = 0
+        while not self._claim(f"{round_}/commit-{number}", note):
+            number += 1
+        return number
+
+    def note_commit(self, round_: int, number: int, note: CommitNote) -> None:
+        """Note how a commit goes on."""
+        self._write(f"{round_}/commit-{number}", note)
+
+    def forget_commit(self, round_: int, number: int) -> None:
+        """Take a note back that came after the job's end."""
+        self._delete(f"{round_}/commit-{number}")
+
+    def commits(self, round_: int) -> list[CommitNote]:
+        """All commits of a round that were begun."""
+        found: list[CommitNote] = []
+        while (note := self._read_whole(f"{round_}/commit-{len(found)}", CommitNote)) is not None:
+            found.append(note)
+        return found
+
     # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
@@ -181,6 +217,8 @@ class JobStore:
         plans = self.plans()
         for plan in reversed(plans):
             parallel(partial(self._clear_unit, plan.round), plan.units)
+            for number in reversed(range(len(self.commits(plan.round)))):
+                self.forget_commit(plan.round, number)
             self._delete(f"{plan.round}/plan")
         self._delete("cancelled")
         self._delete("closing")
@@ -227,6 +265,22 @@ class JobStore:
             if error.errors()[0]["type"] == "json_invalid":
                 return None  # disks show a file before all of it is written, or when its writer died; stores do not
             raise
+
+    def _read_whole(self, name: str, kind: type[V]) -> V | None:
+        """Look again when a record is there and is not whole: it is being written, or its writer died while it was."""
+        for _ in range(_LOOKS):
+            if (value := self._read(name, kind)) is not None or not self._exists(name):
+                return value
+            time.sleep(_PAUSE)
+        return None
+
+    def _claim(self, name: str, value: N) -> bool:
+        """Write a record under a name that nobody has; False when somebody has it, or is as quick."""
+        if self._read_whole(name, type(value)) is not None:
+            return False
+        self._write(name, value)
+        written = self._read(name, type(value))
+        return written is not None and written.token == value.token
 
     def _exists(self, name: str) -> bool:
         return self.io.new_input(self._path(name)).exists()

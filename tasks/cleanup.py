@@ -1,14 +1,22 @@
-"""The end of a job: every file that was staged and is in no snapshot goes, and then the job's records."""
+"""The end of a job: every file that was written for it and is in no snapshot goes, and then the job's records."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property, partial
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+
 from producer.catalog import open_table
-from producer.errors import IcefleetError
+from producer.errors import Reason, Refused
 from producer.history import snapshots_of
-from producer.messages import JobId, Plan
+from producer.manifests import read_manifest_list, read_manifests
+from producer.messages import Attempt, Plan, UnitHeader
 from producer.store import JobStore, delete_files, parallel
 from tasks.head import added_by
 from tasks.job import JobContext
+from tasks.snapshot import metadata_files
 
 
 def clean_up(context: JobContext) -> None:
@@ -19,24 +27,108 @@ def clean_up(context: JobContext) -> None:
     """
     store = context.store
     store.close()
-    kept = _committed(context.name, context.id)
-    for plan in store.plans():
-        parallel(lambda unit, plan=plan: _delete_staged(store, plan, unit.number, kept), plan.units)  # type: ignore[misc]
+    plans = store.plans()
+    needless = _Needless(context, plans)
+    for plan in plans:
+        needless.delete(path for paths in parallel(partial(_written, store, plan), plan.units) for path in paths)
+        for note in store.commits(plan.round):
+            for name, snapshot_id in note.snapshots.items():
+                needless.delete_commit(plan, name, snapshot_id)
     store.clear()
 
 
-def _delete_staged(store: JobStore, plan: Plan, unit: int, kept: frozenset[str]) -> None:
-    for attempt in store.attempts(plan.round, unit):
+def withdraw(context: JobContext, plan: Plan, claim: Attempt) -> None:
+    """Delete what an attempt wrote that came to its end after its job; what of it was committed all the same stays."""
+    _Needless(context, None).delete(claim.paths)
+    context.store.retract(plan.round, claim, forget=True)
+
+
+def merged_path(table: Table, plan: Plan, name: str) -> str:
+    """Where a commit attempt of that name puts vectors that it merges with those of others."""
+    file = f"{plan.request.token}-{plan.round}-{name}-merged-deletes.puffin"
+    return table.location_provider().new_data_location(file)
+
+
+class _Needless:
+    """Deletes files of a job unless the table refers to them.
+
+    Args:
+        plans: The job's rounds; None when they are gone already, so that a commit may have happened.
+    """
+
+    def __init__(self, context: JobContext, plans: list[Plan] | None) -> None:
+        self._context = context
+        self._io = context.store.io
+        self._tried = plans is None or any(context.store.commits(plan.round) for plan in plans)
+        self._uuid = plans[0].table_uuid if plans else None
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files that were staged, except those that are committed."""
+        found = set(paths)
+        if found and self._tried:
+            if self.table is None:
+                return  # it may have been renamed with what was committed
+            found -= self._added
+            if found:
+                found -= self._live
+        delete_files(self._io, found)
+
+    def delete_commit(self, plan: Plan, name: str, snapshot_id: int) -> None:
+        """Delete what was written for a commit alone, if it did not happen."""
+        if self.table is None:
+            return
+        self.delete([merged_path(self.table, plan, name)])
+        if self.table.metadata.snapshot_by_id(snapshot_id) is None:
+            delete_files(self._io, set(metadata_files(self.table, name, snapshot_id)) - self._manifests)
+
+    @cached_property
+    def table(self) -> Table | None:
+        """The job's table; None when it was dropped or replaced."""
+        try:
+            table = open_table(self._context.name.catalog, self._context.name.table)
+        except Refused as error:
+            if error.reason != Reason.UNKNOWN_TABLE:
+                raise
+            return None
+        return table if self._uuid in (None, str(table.metadata.table_uuid)) else None
+
+    @cached_property
+    def _added(self) -> frozenset[str]:
+        """What the job's own snapshots added."""
+        assert self.table is not None
+        snapshots = snapshots_of(self.table.metadata, self._context.id)
+        return frozenset(file.path for snapshot in snapshots for file in added_by(self.table.io, snapshot))
+
+    @cached_property
+    def _live(self) -> frozenset[str]:
+        """Delete files that are live at some head: the job's snapshots may have expired since."""
+        assert self.table is not None
+        metadata = self.table.metadata
+        heads = {ref.snapshot_id for ref in metadata.refs.values()}
+        manifests = {
+            manifest
+            for snapshot in metadata.snapshots
+            if snapshot.snapshot_id in heads
+            for manifest in read_manifest_list(self._io, snapshot)
+            if manifest.content == ManifestContent.DELETES
+        }
+        return frozenset(file.path for file in read_manifests(self._io, manifests))
+
+    @cached_property
+    def _manifests(self) -> frozenset[str]:
+        """Every manifest of the table; a snapshot that has expired leaves its manifests to later ones."""
+        assert self.table is not None
+        return frozenset(
+            manifest.manifest_path
+            for snapshot in self.table.metadata.snapshots
+            for manifest in read_manifest_list(self._io, snapshot)
+        )
+
+
+def _written(store: JobStore, plan: Plan, unit: UnitHeader) -> set[str]:
+    """What attempts at a unit have written, or may have."""
+    paths: set[str] = set()
+    for attempt in store.attempts(plan.round, unit.number):
         staged = store.staged_by(plan.round, attempt)
-        written = staged.paths if staged is not None else frozenset(attempt.paths)
-        delete_files(store.io, written - kept)
-
-
-def _committed(job: JobId, job_id: str) -> frozenset[str]:
-    try:
-        table = open_table(job.catalog, job.table)
-    except IcefleetError:
-        return frozenset()  # the table is gone, and with it everything that could refer to a file
-    return frozenset(
-        file.path for snapshot in snapshots_of(table.metadata, job_id) for file in added_by(table.io, snapshot)
-    )
+        paths.update(staged.paths if staged is not None else attempt.paths)
+    return paths

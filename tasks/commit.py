@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,9 +21,11 @@ from producer.messages import Plan, Scope, Staged, StagedDeleteFile, StagedVecto
 from producer.partitions import decode_partition, partition_type
 from producer.settings import Settings
 from producer.store import delete_files
+from tasks.cleanup import merged_path
 from tasks.decision import Decision, Merge, decide
 from tasks.entries import NewFile, new_data_file
 from tasks.head import Head, committed
+from tasks.inflight import InFlight
 from tasks.job import JobContext
 from tasks.prepared import PreparedSnapshot
 from tasks.snapshot import SnapshotUpdate
@@ -53,9 +54,20 @@ class Committed:
 
 @dataclass
 class _Attempts:
-    """What the attempts at one commit have written and cannot tell the fate of."""
+    """The attempts at one commit: where they are noted, and those that cannot tell their fate."""
 
+    flight: InFlight | None = None
     doubtful: list[PreparedSnapshot] = field(default_factory=list)
+
+    def begin(self, context: JobContext, plan: Plan) -> InFlight:
+        """Note that an attempt begins."""
+        self.flight = self.flight or InFlight.begin(context.store, plan.round)
+        return self.flight
+
+    def settle(self) -> None:
+        """Note that nothing is in doubt any more, if that is so."""
+        if self.flight is not None and not self.doubtful:
+            self.flight.settled()
 
 
 def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed: int, settings: Settings) -> Committed:
@@ -88,13 +100,19 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
         last = error.last_attempt.exception()
         if isinstance(last, Unanswered) or attempts.doubtful:
             raise Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}") from error
+        attempts.settle()
         raise Failed(
             f"Other writers were faster {settings.commit_attempts} times: nothing was committed; try again when the "
             "table is quieter, or raise ICEFLEET_COMMIT_ATTEMPTS."
         ) from error
+    except IcefleetError:
+        attempts.settle()
+        raise
     for prepared in attempts.doubtful:  # the head has moved on without them: they can't be committed any more
         if done.snapshot is None or prepared.snapshot.snapshot_id != done.snapshot.snapshot_id:
             prepared.discard()
+    attempts.doubtful.clear()
+    attempts.settle()
     return done
 
 
@@ -110,15 +128,25 @@ def _attempt(
         raise Conflict("concurrent commits reached into its partitions")
     if decision.empty:
         return Committed(None, decision.again)
+    flight = attempts.begin(context, plan)
+    name = flight.attempt(snapshot_id := table.metadata.new_snapshot_id())
+    # Looked at after the note: whoever ends the job looks for notes after he has said so, and one sees the other.
     if context.store.cancelled():
         raise Failed("The job was cancelled: nothing was committed.")
-    merged, paths = _merge(table, plan, decision)
-    prepared = _prepare(table, plan, staged, failed, decision, merged)
+    if context.store.ended():
+        raise CommitFailedException("another committer is ending the job")
+    merged, paths = _merge(table, plan, decision, name)
+    prepared = _prepare(table, plan, staged, failed, decision, merged, snapshot_id, name)
+    if not flight.fresh:
+        prepared.discard()
+        delete_files(table.io, paths)
+        raise CommitFailedException("preparing it took so long that nobody reckons with it any more")
     try:
         return Committed(prepared.commit(), decision.again)
     except (CommitFailedException, NoSuchTableError):
         prepared.discard()
         delete_files(table.io, paths)
+        flight.discarded(name)
         raise
     except Exception as error:
         log.warning("no answer to the commit of %s: %s", plan.request.job, error)
@@ -157,6 +185,8 @@ def _prepare(
     failed: int,
     decision: Decision,
     merged: list[NewFile],
+    snapshot_id: int,
+    name: str,
 ) -> PreparedSnapshot:
     update = SnapshotUpdate(
         table,
@@ -170,6 +200,8 @@ def _prepare(
             UNITS: str(len(plan.units)),
             FAILED_UNITS: str(failed),
         },
+        snapshot_id=snapshot_id,
+        name=name,
     )
     update.add(_position_delete(table, plan, unit, delete) for unit, delete in decision.deletes)
     update.add(_vector(table, unit, vector) for unit, vector in decision.vectors)
@@ -179,12 +211,11 @@ def _prepare(
     return update.prepare()
 
 
-def _merge(table: Table, plan: Plan, decision: Decision) -> tuple[list[NewFile], list[str]]:
+def _merge(table: Table, plan: Plan, decision: Decision, name: str) -> tuple[list[NewFile], list[str]]:
     """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
     if not decision.merges:
         return [], []
-    name = f"{plan.request.token}-{plan.round}-merged-{uuid.uuid4().hex[:8]}-deletes.puffin"
-    path = table.location_provider().new_data_location(name)
+    path = merged_path(table, plan, name)
     written: list[tuple[Staged, Merge, int, int, int]] = []
     writer = PuffinWriter(table.io, path)
     with writer:

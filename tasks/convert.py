@@ -16,6 +16,7 @@ from producer.messages import Attempt, Failure, Plan, Staged, Unit
 from producer.settings import Settings
 from producer.store import JobStore, delete_files
 from tasks.budget import budget_of
+from tasks.cleanup import withdraw
 from tasks.conversion import Conversion
 from tasks.job import JobContext
 from workers.convert import convert, paths
@@ -69,15 +70,12 @@ def stage(
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
     except (DataError, Failed) as error:
-        _withdraw(store, plan, attempt)
         return _fail(store, plan, unit, str(error))
     except SoftTimeLimitExceeded:
-        _withdraw(store, plan, attempt)
         return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
     except TryAgain:
         raise
     except Exception as error:
-        _withdraw(store, plan, attempt)
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
             return _fail(store, plan, unit, f"{type(error).__name__}: {first_line(error)}")
@@ -93,15 +91,20 @@ def _attempt(
     work = conversion.engine_unit()
     budget = budget_of(settings)
     # Noted before anything that may kill this process, so that the attempt counts and its files are known.
-    if not context.store.claim(plan.round, attempt.model_copy(update={"paths": tuple(paths(work, budget))})):
+    claim = attempt.model_copy(update={"paths": tuple(paths(work, budget))})
+    if not context.store.claim(plan.round, claim):
         raise TryAgain("another worker has begun the same attempt")
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
-    with scratch(root) as folder:
-        result = convert(work, table.io, session(budget, root), budget, folder, progress)
-    staged = conversion.staged(result, time.perf_counter() - started)
-    context.store.write_staged(plan.round, staged)
-    if context.store.closed():  # the job ended while this attempt was busy: nobody will commit it
-        _withdraw(context.store, plan, attempt)
+    try:
+        with scratch(root) as folder:
+            result = convert(work, table.io, session(budget, root), budget, folder, progress)
+    except BaseException:
+        delete_files(context.store.io, claim.paths)
+        raise
+    # From here on a committer may have seen it: even an error while the record is written must delete nothing.
+    context.store.write_staged(plan.round, staged := conversion.staged(result, time.perf_counter() - started))
+    if context.store.ended():  # while this attempt was busy
+        withdraw(context, plan, claim)
         return None
     return staged
 
@@ -112,15 +115,9 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _withdraw(store: JobStore, plan: Plan, attempt: Attempt) -> None:
-    """Delete whatever the attempt may have written; its number stays taken while the job runs."""
-    for claim in store.attempts(plan.round, attempt.unit):
-        if claim.token == attempt.token:
-            delete_files(store.io, claim.paths)
-            store.retract(plan.round, claim, forget=store.closed())
-
-
 def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
     failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=reason)
     store.write_failed(plan.round, failure)
+    if store.ended():  # meanwhile: its records are gone, or about to go
+        store.retract_failed(plan.round, failure)
     return failure

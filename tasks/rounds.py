@@ -16,6 +16,8 @@ from producer.settings import Settings
 from producer.store import refusal
 from tasks.cleanup import clean_up
 from tasks.commit import Unanswered, commit
+from tasks.head import committed
+from tasks.inflight import may_happen
 from tasks.job import JobContext
 from tasks.reports import concluded, report_of, summed
 
@@ -30,7 +32,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Units are still being staged by somebody."""
+    """Units are still being staged by somebody, or somebody is committing them."""
 
     plan: Plan
 
@@ -65,7 +67,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
     plan = context.store.latest_plan()
     if plan is None:
         return Ended(None)
-    if context.store.cancelled():
+    if context.store.cancelled() and not _has_committed(context, plan):
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.outcomes(plan)
     if len(outcomes) < len(plan.units):
@@ -110,7 +112,15 @@ def _commit(
     report = report.model_copy(
         update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
     )
-    return _end(context, report, plan)
+    return _end(context, report, plan, changed=done.snapshot is not None)
+
+
+def _has_committed(context: JobContext, plan: Plan) -> bool:
+    """Whether the cancellation came too late."""
+    try:
+        return committed(context.reload(plan), plan) is not None
+    except IcefleetError:
+        return False  # no table or no branch to have committed to
 
 
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
@@ -153,7 +163,17 @@ def _stage(context: JobContext, plan: Plan) -> Stage:
 
 
 def _end(
-    context: JobContext, report: Report, plan: Plan, status: Status | None = None, reason: str | None = None
-) -> Ended:
+    context: JobContext,
+    report: Report,
+    plan: Plan,
+    status: Status | None = None,
+    reason: str | None = None,
+    *,
+    changed: bool = False,
+) -> Ended | Waiting:
+    if not changed:  # then another committer may be about to commit what a clean-up would delete
+        context.store.close()
+        if may_happen(context.store, plan):
+            return Waiting(plan)
     clean_up(context)
     return Ended(concluded(report, plan.request, status, reason))

@@ -37,6 +37,8 @@ class SnapshotUpdate:
         operation: what kind of change it is.
         properties: further entries of the snapshot's summary.
         create_branch: make the branch, at the head of main, where there is none.
+        snapshot_id: of the snapshot to be; a new one by default.
+        name: what the names of all its metadata files carry; a new one by default.
 
     Raises:
         Refused: the branch is missing or is a tag, or the format version is not 2 or 3.
@@ -50,6 +52,8 @@ class SnapshotUpdate:
         operation: Operation,
         properties: Mapping[str, str] | None = None,
         create_branch: bool = False,
+        snapshot_id: int | None = None,
+        name: str | None = None,
     ) -> None:
         metadata = table.metadata
         if metadata.format_version not in (2, 3):
@@ -67,6 +71,8 @@ class SnapshotUpdate:
         self._ref = ref
         self._operation = operation
         self._properties = dict(properties or {})
+        self._snapshot_id = snapshot_id if snapshot_id is not None else metadata.new_snapshot_id()
+        self._name = name or str(uuid.uuid4())
         self._added: list[NewFile] = []
         self._removed: dict[tuple[str, int | None], LiveFile] = {}
 
@@ -91,7 +97,7 @@ class SnapshotUpdate:
         Raises:
             Conflict: a file to be removed is not live at the head. Nothing stays written.
         """
-        paths = _Paths(self._table)
+        paths = _Paths(self._table, self._name)
         try:
             return self._write(paths)
         except BaseException:
@@ -100,7 +106,7 @@ class SnapshotUpdate:
 
     def _write(self, paths: _Paths) -> PreparedSnapshot:
         io, metadata, parent = self._table.io, self._table.metadata, self.parent
-        snapshot_id = metadata.new_snapshot_id()
+        snapshot_id = self._snapshot_id
         sequence_number = metadata.next_sequence_number()
         first_row = next_row_id(metadata) if metadata.format_version >= 3 else None
         before = read_manifest_list(io, parent) if parent else []
@@ -200,9 +206,9 @@ class SnapshotUpdate:
 class _Paths:
     """Names of one attempt's metadata files; no other attempt uses them."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, name: str) -> None:
         self._provider = table.location_provider()
-        self._attempt = uuid.uuid4()
+        self._attempt = name
         self._numbers = itertools.count()
         self.given: list[str] = []
 
@@ -215,6 +221,15 @@ class _Paths:
     def _new(self, name: str) -> str:
         self.given.append(self._provider.new_metadata_location(name))
         return self.given[-1]
+
+
+def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
+    """What is on storage of the manifests and the manifest list of an attempt by that name."""
+    paths = _Paths(table, name)
+    found = []
+    while table.io.new_input(path := paths.new_manifest()).exists():
+        found.append(path)
+    return [*found, paths.new_manifest_list(snapshot_id)]
 
 
 def _has_live_files(manifest: ManifestFile) -> bool:

@@ -1,0 +1,63 @@
+"""Commits that are on their way: noted before anything is written for them, until their fate is known.
+
+Without the note nobody could tell the files of a commit that died from those of one that is about to happen.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from dataclasses import dataclass
+
+from producer.messages import CommitNote, Plan
+from producer.store import JobStore
+
+#: Seconds after which a commit that was noted does not happen any more: nobody sends one that was noted longer ago.
+LONGEST = 300.0
+
+
+@dataclass
+class InFlight:
+    """One committer's note at a round of a job."""
+
+    store: JobStore
+    round: int
+    number: int
+    note: CommitNote
+
+    @classmethod
+    def begin(cls, store: JobStore, round_: int) -> InFlight:
+        """Note that a commit begins."""
+        note = CommitNote(token=secrets.token_hex(8), started=time.time())
+        return cls(store, round_, store.claim_commit(round_, note), note)
+
+    def attempt(self, snapshot_id: int) -> str:
+        """Note that another attempt begins; returns the name that its files are to carry."""
+        name = str(uuid.uuid4())
+        self._note(started=time.time(), snapshots=self.note.snapshots | {name: snapshot_id})
+        return name
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the attempt was noted so lately that others reckon with it for a good while."""
+        return time.time() - self.note.started < LONGEST / 2
+
+    def discarded(self, name: str) -> None:
+        """Note that nothing is left of an attempt."""
+        self._note(snapshots={known: id_ for known, id_ in self.note.snapshots.items() if known != name})
+
+    def settled(self) -> None:
+        """Note that all is known: the commit has happened, or it never will."""
+        self._note(settled=True, snapshots={})
+        if self.store.ended():  # meanwhile: nobody would delete the note
+            self.store.forget_commit(self.round, self.number)
+
+    def _note(self, **changes: object) -> None:
+        self.note = self.note.model_copy(update=changes)
+        self.store.note_commit(self.round, self.number, self.note)
+
+
+def may_happen(store: JobStore, plan: Plan) -> bool:
+    """Whether some committer may be about to commit a round."""
+    return any(not note.settled and time.time() - note.started < LONGEST for note in store.commits(plan.round))
