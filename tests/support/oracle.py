@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -158,6 +159,8 @@ def _has_ids(schema: pa.Schema) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack("<d", value)
+    if isinstance(value, UUID):
+        return value.bytes
     if isinstance(value, dict):
         return tuple((name, _plain(part)) for name, part in value.items())
     return tuple(value) if isinstance(value, list) else value

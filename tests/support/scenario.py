@@ -8,6 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFileContent, FileFormat
@@ -176,6 +177,8 @@ def multiset(rows: Iterable[Iterable[Any]]) -> Counter[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else struct.pack("<d", value)
+    if isinstance(value, UUID):
+        return value.bytes
     if isinstance(value, dict):
         return tuple((name, _plain(part)) for name, part in value.items())
     return tuple(value) if isinstance(value, list) else value
