@@ -439,6 +439,18 @@ class TestGlobalDeletesAndFilters:
         found = planned(stream, where="p = 'a'").plan
         assert [r.complete for r in found.retirements if r.scope is None] == [True, True, False]
 
+    def test_the_oldest_that_is_left_out_counts_wherever_it_is_read(self, create: Callable[..., StreamTable]) -> None:
+        stream = create("db.other", spec=spec(0))
+        with stream.table.update_spec() as update:
+            update.add_identity("p")
+        stream.append(pa.concat_tables([rows(1), rows(1, p="b"), rows(1, p="c")]))
+        stream.delete_where_equal(rows(1), ["id"], spec_id=0)
+        stream.append(rows(1, p="b"))
+        stream.delete_where_equal(rows(1), ["id"], spec_id=0)
+        stream.remove_files([file.path for file in data(stream, "c")])  # its manifest is the first one now
+        found = planned(stream, where="p = 'a'").plan
+        assert [r.complete for r in found.retirements] == [False, False]
+
     def test_deletes_of_other_partitions_are_none_of_its_business(self, stream: StreamTable) -> None:
         found = planned(stream, where="p = 'b'")
         assert labels(found) == ["p=b"]
