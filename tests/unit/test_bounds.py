@@ -215,7 +215,7 @@ class TestSeveralFilesAndColumns:
         assert not meet(file_of([10], LongType()), deletes, LongType())
 
     def test_nulls_of_one_are_nulls_of_all(self) -> None:
-        deletes = [file_of([1], LongType()), file_of([None], LongType())]
+        deletes = [file_of([1], LongType()), file_of([2, None], LongType())]
         assert meet(file_of([5, None], LongType()), deletes, LongType())
 
     def test_one_column_that_cannot_match_is_enough(self) -> None:
