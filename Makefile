@@ -37,5 +37,5 @@ pins:  ## write constraints.txt from what .venv holds now
 	@scripts/pins
 
 clean:  ## remove the environment and all that tools left behind
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target demo
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target icefleet-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -65,12 +65,12 @@ class _Needless:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged, except those that are committed."""
         found = set(paths)
-        if found and self._tried:
-            if self.table is None:
-                return  # it may have been renamed with what was committed
+        if found and self.table is not None:
             found -= self._added
             if found:
                 found -= self._live
+        elif self._tried:
+            return  # the table may have been renamed with what was committed
         delete_files(self._io, found)
 
     def delete_commit(self, plan: Plan, name: str, snapshot_id: int) -> None:
