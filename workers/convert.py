@@ -50,7 +50,8 @@ def convert(
             rows = _positions(unit, io, session, budget, scratch)
             written = rows.mapInArrow(write(unit, io, scratch), SCHEMA).collect() if rows is not None else []
             staged = [staged_of(row.kind, row.written) for row in written]
-            named = {file.path: named_files(io, file) for file in unit.positions if unit.format_version >= 3}
+            shared = [file for file in unit.positions if unit.format_version >= 3 and file.referenced is None]
+            named = {file.path: named_files(io, file) for file in shared}
     except BaseException:
         session.sparkContext.cancelJobGroup(group)
         raise

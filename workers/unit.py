@@ -155,7 +155,7 @@ class ConversionResult:
 
     deletes: tuple[StagedDelete, ...]
     vectors: tuple[StagedVector, ...]
-    #: For each existing position delete file, every data file path that it names.
+    #: For each existing position delete file of several data files, the paths of all that it names (v3).
     named: Mapping[str, tuple[str, ...]]
     rows_read: int
     #: Rows that were live before and are deleted now.
