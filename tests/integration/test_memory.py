@@ -1,0 +1,175 @@
+"""Memory that does not grow with the deletes: the large path gives what the small one gives, and fits where it must."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io import InputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from producer.messages import Attempt
+from producer.settings import Settings
+from tasks.budget import budget_of
+from tasks.conversion import Conversion
+from tasks.testing import RowDelta, StreamTable
+from tests.integration.conftest import Create
+from tests.support import plainengine
+from tests.support.rounds import planned
+from workers.convert import convert
+from workers.machine import Budget
+from workers.position_deletes import read_position_deletes
+from workers.puffin import read_vector
+from workers.unit import ConversionResult, ConversionUnit, VectorRef
+
+pytestmark = pytest.mark.spark
+
+MB = 1 << 20
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("day", pa.date32()), ("x", pa.float64())])
+
+
+@pytest.fixture
+def stream(create: Create, version: int) -> StreamTable:
+    """Commits of a stream over 500 keys: null keys, several sets of ids, and rows deleted by position."""
+    made = create(SCHEMA, version)
+    draw = random.Random(3)
+
+    def rows(count: int, distinct: bool = False) -> pa.Table:
+        ids = draw.sample(range(500), count) if distinct else [draw.randrange(500) for _ in range(count)]
+        columns = {
+            "id": [None if n % 50 == 0 and not distinct else n for n in ids],
+            "name": [None if n % 7 == 0 else f"a name as long as many are {n % 20}" for n in ids],
+            "day": [n % 30 for n in ids],
+            "x": [None if n % 11 == 0 else n / 3 for n in ids],
+        }
+        return pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()})
+
+    for number in range(6):
+        made.append(rows(300), row_group_size=90)
+        made.upsert(rows(20, distinct=True), ["id"])
+        ids = [["id"], ["name", "day"], ["x", "id"]][number % 3]
+        made.commit(
+            RowDelta([*made.write_equality_deletes(rows(4), ids), *made.write_equality_deletes(rows(2), ["id"])])
+        )
+        if number == 3:
+            file = made.data_files()[0]
+            if version == 2:
+                made.delete_positions({file.path: [0, 5, 100]}, by_partition=True)
+            else:
+                made.delete_vector({file.path: [0, 5, 100]})
+    return made
+
+
+def unit_of(stream: StreamTable, token: str) -> ConversionUnit:
+    """The one unit of a table's conversion, with paths of its own."""
+    plan = planned(stream).planned
+    (unit,) = plan.units
+    attempt = Attempt(unit=unit.header.number, number=0, token=token, host="here", started=0.0)
+    return Conversion(plan.plan, unit, attempt, stream.table.metadata, stream.table).engine_unit()
+
+
+def deleted(unit: ConversionUnit, result: ConversionResult) -> Counter[tuple[str, int]]:
+    """Every position that was written."""
+    io = PyArrowFileIO()
+    found: Counter[tuple[str, int]] = Counter()
+    for delete in result.deletes:
+        for batch in read_position_deletes(io, delete.path):
+            found.update(zip(batch["file_path"].to_pylist(), batch["pos"].to_pylist(), strict=True))
+    for vector in result.vectors:
+        path = unit.targets[vector.target].path
+        ref = VectorRef(vector.path, vector.offset, vector.content_size, vector.cardinality)
+        found.update((path, position) for position in read_vector(io, ref, path).positions().tolist())
+    return found
+
+
+def budgets() -> dict[str, Budget]:
+    usual = budget_of(Settings(broker_url=""))
+    return {
+        "small": usual,
+        "large": dataclasses.replace(usual, broadcast_bytes=0),
+        "in small batches": dataclasses.replace(usual, broadcast_bytes=0, batch_bytes=1),
+    }
+
+
+def test_shuffled_deletes_are_what_broadcast_ones_are(stream: StreamTable, spark: Any, tmp_path: Path) -> None:
+    judged = unit_of(stream, "judged")
+    expected = plainengine.convert(judged, stream.table.io)
+    assert expected.new_positions > 200
+    for token, budget in budgets().items():
+        unit = unit_of(stream, token.replace(" ", ""))
+        scratch = tmp_path / token
+        scratch.mkdir()
+        result = convert(unit, stream.table.io, spark, budget, scratch)
+        assert deleted(unit, result) == deleted(judged, expected), token
+        assert result.new_positions == expected.new_positions
+        assert result.rows_read == expected.rows_read
+
+
+def counting(log: Path) -> PyArrowFileIO:
+    """Storage that notes each path that is opened for reading, in whatever process."""
+
+    class Counting(PyArrowFileIO):  # in here, so that Spark's workers get the class itself and import nothing
+        def new_input(self, location: str) -> InputFile:
+            with log.open("a") as file:
+                file.write(f"{location}\n")
+            return super().new_input(location)
+
+    return Counting()
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path: Path, kind: str) -> None:
+    """Data files once for each set of ids, position delete files and vectors once."""
+    unit = unit_of(stream, f"once{kind}")
+    log, scratch = tmp_path / "opened", tmp_path / "scratch"
+    scratch.mkdir()
+    told: list[tuple[int, int]] = []
+    tell: Callable[[int, int], None] = lambda done, files: told.append((done, files))  # noqa: E731
+    convert(unit, counting(log), spark, budgets()[kind], scratch, tell)
+    opened = Counter(log.read_text().splitlines())
+    assert {opened[delete.path] for match in unit.matches for delete in match.deletes} == {1}
+    assert {opened[position.path] for position in unit.positions} <= {1}
+    assert {opened[target.vector.path] for target in unit.targets if target.vector} <= {1}
+    for target in unit.targets:
+        assert opened[target.path] == sum(target.path in {file.path for file in match.data} for match in unit.matches)
+    assert told[0] == (0, len(unit.targets))
+    assert told[-1] == (len(unit.targets), len(unit.targets))
+    assert told == sorted(told)
+
+
+def measured(keys: int, rows: int, version: int, seconds: int) -> dict[str, Any]:
+    """A conversion in a process of its own, with a heap of 512 MB."""
+    command = [sys.executable, "-m", "tests.support.measured", *map(str, (keys, rows, 512, version))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+#: The heap, and what the JVM, two Python workers and this process take beside it.
+BOUND = (512 + 1200) * MB
+
+
+def test_many_deletes_in_little_memory() -> None:
+    """1.2 million keys, of which the budget for a broadcast holds a fraction."""
+    found = measured(1_200_000, 1_000_000, 2, 280)
+    assert found["positions"] == 100_000
+    assert found["peak"] < BOUND
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_ten_million_deletes_in_the_same_memory(format_version: int) -> None:
+    found = measured(10_000_000, 20_000_000, format_version, 1700)
+    assert found["positions"] == 2_000_000
+    assert found["peak"] < BOUND

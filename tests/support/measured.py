@@ -1,0 +1,101 @@
+"""A conversion in a process of its own whose memory is watched: ``python -m tests.support.measured``.
+
+Prints one JSON object: new positions, seconds, and the highest proportional set size of the process and its children.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.types import LongType
+
+from workers import session
+from workers.convert import convert
+from workers.machine import Budget
+from workers.unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
+
+_ID = {"PARQUET:field_id": "1"}
+
+
+def unit(folder: Path, keys: int, rows: int, files: int, version: int) -> ConversionUnit:
+    """Deletes of ``keys`` distinct numbers in ``files`` files, and as many data files of ``rows`` rows in all.
+
+    Every tenth row is deleted; the numbers come in no order.
+    """
+    schema = pa.schema([pa.field("id", pa.int64(), metadata=_ID)])
+
+    def write(name: str, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> KeyFile:
+        path = folder / f"{name}.parquet"
+        table = pa.Table.from_arrays([pa.array(numbers)], schema=schema)
+        pq.write_table(table, path, row_group_size=250_000, compression="zstd", use_dictionary=False)
+        kind, _, number = name.partition("-")
+        sequence_number = 2 if kind == "delete" else 1
+        return KeyFile(int(number), str(path), sequence_number, 0, len(numbers), path.stat().st_size)
+
+    random = np.random.default_rng(7)
+    deletes = [write(f"delete-{n}", random.permutation(np.arange(n, keys, files)) * 10) for n in range(files)]
+    data = [write(f"data-{n}", random.permutation(np.arange(n, rows, files))) for n in range(files)]
+    targets = (
+        Target(file.index, file.path, 1, 0, file.record_count, str(folder / f"{file.index}-deletes.parquet"))
+        for file in sorted(data, key=lambda file: file.path)
+    )
+    return ConversionUnit(
+        name="measured",
+        format_version=version,
+        matches=(Match((KeyColumn(1, LongType()),), True, tuple(deletes), tuple(data)),),
+        targets=tuple(targets),
+        positions=(),
+        granularity="file",
+        scope_destinations={},
+        puffin_destination=str(folder / "{task}.puffin"),
+        name_mapping=None,
+        properties={},
+    )
+
+
+def watched() -> tuple[list[int], threading.Event]:
+    """Start to look at this process and its children; the list's one number is the peak in bytes."""
+    peak, stop, here = [0], threading.Event(), psutil.Process()
+
+    def look() -> None:
+        while not stop.wait(0.2):
+            total = 0
+            for process in (here, *here.children(recursive=True)):
+                try:
+                    total += process.memory_full_info().pss
+                except psutil.Error:
+                    continue
+            peak[0] = max(peak[0], total)
+
+    threading.Thread(target=look, daemon=True).start()
+    return peak, stop
+
+
+def main(keys: int, rows: int, heap_mb: int, version: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = unit(folder, keys, rows, 4, version)
+        budget = Budget(2, heap_mb << 20, (heap_mb << 20) // 16, 32 << 20)
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        peak, stop = watched()
+        started = time.perf_counter()
+        result = convert(work, PyArrowFileIO(), session.session(budget), budget, scratch)
+        stop.set()
+        session.close()
+        seconds = round(time.perf_counter() - started, 1)
+        print(json.dumps({"positions": result.new_positions, "seconds": seconds, "peak": peak[0]}))
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))
