@@ -36,11 +36,14 @@ def key_names(columns: tuple[KeyColumn, ...]) -> list[str]:
 
 
 def fits(match: Match, broadcast_bytes: int) -> bool:
-    """Whether a match's deletes may be held in memory, going by what the manifests say of them."""
+    """Whether a match's deletes may be held in memory, going by what the manifests say of them.
+
+    Keys of unknown length may be long: then the files tell, and these are at least as large in memory.
+    """
     fixed: int = sum(pa.types.is_primitive(arrow_type(column.type)) for column in match.columns)
     row = _FIXED_BYTES + fixed * _FIXED_BYTES + (len(match.columns) - fixed) * _KEY_BYTES
     rows = sum(file.record_count for file in match.deletes)
-    return rows * row <= broadcast_bytes
+    return max(rows * row, sum(file.size for file in match.deletes)) <= broadcast_bytes
 
 
 def read_small(session: SparkSession, match: Match, reader: KeyReader, scratch: Path, name: str) -> Deletes:
