@@ -322,6 +322,8 @@ class CommitNote(Value):
     snapshots: dict[str, int] = {}
     #: Whether all of it is known to be in the table, or never to come there.
     settled: bool = False
+    #: Whether something of it is in the table.
+    happened: bool = False
 
 
 class Failure(Value):

@@ -53,9 +53,9 @@ class JobStore:
 
     def __init__(self, io: FileIO, location: str, token: str) -> None:
         self.io = io
-        self._table = location.rstrip("/")
+        self.location = location.rstrip("/")
         self._token = token
-        self._base = f"{self._table}/{ROOT}/{token}"
+        self._base = f"{self.location}/{ROOT}/{token}"
 
     # -- the job -----------------------------------------------------------------------------------------------
 
@@ -74,6 +74,14 @@ class JobStore:
     def closed(self) -> bool:
         """Whether the job has ended, been cancelled, or is gone altogether."""
         return self.cancelled() or self.ended()
+
+    def conclude(self, report: Report) -> None:
+        """Note how the job has ended, before its records go: a clean-up that dies is taken up from here."""
+        self._write("conclusion", report)
+
+    def conclusion(self) -> Report | None:
+        """How the job has ended, while it is being cleaned up."""
+        return self._read("conclusion", Report)
 
     def ended(self) -> bool:
         """Whether the job is being cleaned up, or is gone altogether: nothing will be committed any more."""
@@ -222,10 +230,11 @@ class JobStore:
             self._delete(f"{plan.round}/plan")
         self._delete("cancelled")
         self._delete("closing")
+        self._delete("conclusion")
         for operation in Operation:
             if (current := self.current(operation)) is not None and current.token == self._token:
                 self._delete(f"../current-{operation}")
-        self._remove_folders(len(plans))
+        self._remove_folders()
 
     def _clear_unit(self, round_: int, unit: UnitHeader) -> None:
         for attempt in reversed(self.attempts(round_, unit.number)):  # the first one last: it leads to the others
@@ -234,19 +243,19 @@ class JobStore:
         self._delete(f"{round_}/failed-{unit.number}")
         self._delete(f"{round_}/unit-{unit.number}")
 
-    def _remove_folders(self, rounds: int) -> None:
+    def _remove_folders(self) -> None:
         """Local disks keep empty folders, which object stores do not have."""
         if not self._base.startswith(("file:", "/")):
             return
         local = self._base.removeprefix("file://").removeprefix("file:")
-        for folder in [f"{local}/{number}" for number in range(rounds)] + [local, os.path.dirname(local)]:
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return  # not empty: another job's, or a record that is being written
+        with suppress(OSError):  # not empty: another job's, or a record that is being written
+            for entry in os.scandir(local):
+                os.rmdir(entry)
+            os.rmdir(local)
+            os.rmdir(os.path.dirname(local))
 
     def _path(self, name: str) -> str:
-        folder = f"{self._table}/{ROOT}" if name.startswith("../") else self._base
+        folder = f"{self.location}/{ROOT}" if name.startswith("../") else self._base
         return f"{folder}/{name.removeprefix('../')}.json"
 
     def _write(self, name: str, value: Value) -> None:

@@ -91,11 +91,12 @@ def commit(self: Task, *, table: str, job: str) -> str:
     """Commit a job's round once all of its units have ended."""
     context = JobContext.open(job, _location(self))
     plan = context.store.latest_plan()
+    request = plan.request if plan is not None else context.store.current(context.name.operation)
     try:
         step = advance(context, settings)
     except Unanswered as error:
         return f"no answer from the catalog, the sweeper will ask again: {error}"
-    return _next(plan.request, step) if plan is not None else "the job has ended"
+    return _next(request, step) if request is not None and request.job == job else "the job has ended"
 
 
 @app.task(name=SWEEP)

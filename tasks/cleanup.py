@@ -59,7 +59,8 @@ class _Needless:
     def __init__(self, context: JobContext, plans: list[Plan] | None) -> None:
         self._context = context
         self._io = context.store.io
-        self._tried = plans is None or any(context.store.commits(plan.round) for plan in plans)
+        notes = [note for plan in plans or () for note in context.store.commits(plan.round)]
+        self._tried = plans is None or any(note.happened or not note.settled for note in notes)
         self._uuid = plans[0].table_uuid if plans else None
 
     def delete(self, paths: Iterable[str]) -> None:

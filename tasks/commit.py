@@ -19,6 +19,7 @@ from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from producer.manifests import FILE_PATH_ID
 from producer.messages import Plan, Scope, Staged, StagedDeleteFile, StagedVector
 from producer.partitions import decode_partition, partition_type
+from producer.planner import branch_head
 from producer.settings import Settings
 from producer.store import delete_files
 from tasks.cleanup import merged_path
@@ -54,20 +55,20 @@ class Committed:
 
 @dataclass
 class _Attempts:
-    """The attempts at one commit: where they are noted, and those that cannot tell their fate."""
+    """The attempts at one commit: where they are noted, and those that cannot tell their fate, with their vectors."""
 
     flight: InFlight | None = None
-    doubtful: list[PreparedSnapshot] = field(default_factory=list)
+    doubtful: list[tuple[PreparedSnapshot, list[str]]] = field(default_factory=list)
 
     def begin(self, context: JobContext, plan: Plan) -> InFlight:
         """Note that an attempt begins."""
         self.flight = self.flight or InFlight.begin(context.store, plan.round)
         return self.flight
 
-    def settle(self) -> None:
+    def settle(self, *, happened: bool = False) -> None:
         """Note that nothing is in doubt any more, if that is so."""
         if self.flight is not None and not self.doubtful:
-            self.flight.settled()
+            self.flight.settled(happened=happened)
 
 
 def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed: int, settings: Settings) -> Committed:
@@ -92,7 +93,7 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
     retrying = Retrying(
         stop=stop_after_attempt(settings.commit_attempts),
         wait=wait_random_exponential(multiplier=0.1, max=10),
-        retry=retry_if_exception_type((CommitFailedException, Unanswered)),
+        retry=retry_if_exception_type((CommitFailedException, NoSuchTableError, Unanswered)),
     )
     try:
         done: Committed = retrying(_attempt, context, plan, staged, failed, attempts)
@@ -108,11 +109,12 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
     except IcefleetError:
         attempts.settle()
         raise
-    for prepared in attempts.doubtful:  # the head has moved on without them: they can't be committed any more
+    for prepared, merged in attempts.doubtful:  # the head has moved on without them: they can't be committed any more
         if done.snapshot is None or prepared.snapshot.snapshot_id != done.snapshot.snapshot_id:
             prepared.discard()
+            delete_files(context.store.io, merged)
     attempts.doubtful.clear()
-    attempts.settle()
+    attempts.settle(happened=done.snapshot is not None)
     return done
 
 
@@ -150,7 +152,7 @@ def _attempt(
         raise
     except Exception as error:
         log.warning("no answer to the commit of %s: %s", plan.request.job, error)
-        attempts.doubtful.append(prepared)
+        attempts.doubtful.append((prepared, paths))
         return _look_for(context, plan, staged, error)
 
 
@@ -172,7 +174,9 @@ def _look_for(context: JobContext, plan: Plan, staged: Mapping[int, Staged], err
 
 def _left_behind(table: Table, plan: Plan, staged: Mapping[int, Staged]) -> frozenset[str]:
     """Equality deletes that a finished commit could have retired and did not, since their scope had changed."""
-    live = Head.of(table, plan).equality_deletes
+    snapshot = branch_head(table, plan.request.branch)
+    # Whatever has become of the table since: the commit has happened.
+    live = Head(table.io, plan, snapshot, snapshot).equality_deletes if snapshot is not None else {}
     return frozenset(
         r.path for r in plan.retirements if r.complete and staged.keys() >= set(r.units) and r.path in live
     )

@@ -47,9 +47,9 @@ class InFlight:
         """Note that nothing is left of an attempt."""
         self._note(snapshots={known: id_ for known, id_ in self.note.snapshots.items() if known != name})
 
-    def settled(self) -> None:
+    def settled(self, *, happened: bool) -> None:
         """Note that all is known: the commit has happened, or it never will."""
-        self._note(settled=True, snapshots={})
+        self._note(settled=True, happened=happened, snapshots={})
         if self.store.ended():  # meanwhile: nobody would delete the note
             self.store.forget_commit(self.round, self.number)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from producer.catalog import open_table
 from producer.errors import Conflict, Corrupt, IcefleetError, Refused
+from producer.history import report_from_history
 from producer.messages import Failure, Plan, Report, Request, Staged, Status
 from producer.planner import plan as plan_table
 from producer.settings import Settings
@@ -51,6 +52,8 @@ def begin(request: Request, settings: Settings) -> Step:
     """Plan a job's first round, or take up a job that has been planned before."""
     try:
         context = JobContext.open(request.job)
+        if (report := context.store.conclusion()) is not None:
+            return _leave(context, report)
         if (latest := context.store.latest_plan()) is not None:
             return _stage(context, latest)
         if context.store.cancelled():
@@ -64,6 +67,8 @@ def begin(request: Request, settings: Settings) -> Step:
 
 def advance(context: JobContext, settings: Settings) -> Step:
     """Commit the latest round if all of its units have ended, and say what comes next."""
+    if (report := context.store.conclusion()) is not None:  # whoever cleaned up died while he did
+        return _leave(context, report)
     plan = context.store.latest_plan()
     if plan is None:
         return Ended(None)
@@ -125,6 +130,8 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
 
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     table = open_table(request.catalog, request.table)
+    if (report := report_from_history(table.metadata, context.name, request.job)) is not None:
+        return Ended(report)  # the message came a second time, after the job's end
     planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
     if planned.plan.empty:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
@@ -175,5 +182,10 @@ def _end(
         context.store.close()
         if may_happen(context.store, plan):
             return Waiting(plan)
+    return _leave(context, concluded(report, plan.request, status, reason))
+
+
+def _leave(context: JobContext, report: Report) -> Ended:
+    context.store.conclude(report)
     clean_up(context)
-    return Ended(concluded(report, plan.request, status, reason))
+    return Ended(report)

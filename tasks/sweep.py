@@ -40,6 +40,9 @@ def sweep(settings: Settings) -> list[str]:
 
 
 def _take_up(request: Request, store: JobStore, settings: Settings, board: Board, messenger: Messenger) -> bool:
+    if store.conclusion() is not None:  # its clean-up died
+        messenger.commit(request.job, store.location)
+        return True
     plan = store.latest_plan()
     if plan is None:
         return False

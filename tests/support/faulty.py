@@ -1,0 +1,179 @@
+"""A catalog that fails on demand, and jobs run on it step by step with the plain engine."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+
+from producer.history import JOB
+from producer.manifests import read_manifest_list, read_manifests
+from producer.messages import Report, Request
+from producer.settings import Settings
+from tasks.convert import stage
+from tasks.job import JobContext
+from tasks.rounds import Ended, Stage, Step, advance, begin
+from tests.support import plainengine
+from workers.unit import ConversionResult, ConversionUnit
+
+Answer = Callable[[], CommitTableResponse]
+#: What happens to a commit: gets the commit itself, to be called or not.
+Fault = Callable[[Answer], CommitTableResponse]
+
+
+def lose(commit: Answer) -> CommitTableResponse:
+    """Somebody else was faster."""
+    raise CommitFailedException("the branch has moved")
+
+
+def unanswered_after(commit: Answer) -> CommitTableResponse:
+    """It is committed, and the answer is lost."""
+    commit()
+    raise CommitStateUnknownException("the connection was closed")
+
+
+def unanswered_before(commit: Answer) -> CommitTableResponse:
+    """It never arrives, and nobody says so."""
+    raise CommitStateUnknownException("the connection was closed")
+
+
+def meanwhile(something: Callable[[], Any]) -> Fault:
+    """Something else happens between the last look at the head and the commit."""
+
+    def fault(commit: Answer) -> CommitTableResponse:
+        something()
+        return commit()
+
+    return fault
+
+
+class FaultyCatalog(InMemoryCatalog):
+    """A catalog in memory whose commits by jobs go wrong as they are told to; those of other writers never do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("default", warehouse=f"file://{folder}")
+        #: What happens to the next commits; those after them succeed.
+        self.faults: deque[Fault] = deque()
+        #: How often the next loads of a table fail.
+        self.unreachable = 0
+        #: Commits by jobs that were asked for.
+        self.asked: list[Snapshot] = []
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        if self.unreachable > 0:
+            self.unreachable -= 1
+            raise ConnectionError("the catalog is away")
+        return super().load_table(identifier)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        commit = super().commit_table
+        for update in updates:
+            if isinstance(update, AddSnapshotUpdate) and update.snapshot.summary and update.snapshot.summary[JOB]:
+                self.asked.append(update.snapshot)
+                if self.faults:
+                    return self.faults.popleft()(lambda: commit(table, requirements, updates))
+        return commit(table, requirements, updates)
+
+
+class Jobs:
+    """Runs jobs in this process: the very steps that a fleet takes, with the plain engine and without waiting.
+
+    Attributes:
+        staged: The units that were staged, by name, in order.
+        slept: Seconds of every pause that would have been made.
+        broken: Labels of units that fail while they are staged.
+    """
+
+    def __init__(self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.catalog = catalog
+        self.settings = Settings(broker_url="", board_url="")
+        self.staged: list[str] = []
+        self.slept: list[float] = []
+        self.broken: set[int] = set()
+        self._late = 0.0
+        real = time.time
+        monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
+        monkeypatch.setattr("tasks.convert.convert", self._convert)
+        monkeypatch.setattr("tasks.convert.session", lambda *_: None)
+        monkeypatch.setattr("tasks.local.find_java", lambda: None)
+        monkeypatch.setattr(time, "sleep", self.slept.append)
+        monkeypatch.setattr(time, "time", lambda: real() + self._late)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self._late += seconds
+
+    def request(self, table: str = "db.t", **asked: Any) -> Request:
+        """A new job."""
+        return Request.new(table, **asked)
+
+    def context(self, request: Request) -> JobContext:
+        """A job's records, found as a worker finds them."""
+        return JobContext.open(request.job)
+
+    def stage(self, step: Stage) -> None:
+        """Stage the units of a round."""
+        context = JobContext.open(step.plan.request.job, step.plan.location)
+        for number in step.units:
+            stage(context, step.plan, number, self.settings, lambda done, of: None)
+
+    def start(self, request: Request) -> Step:
+        """Plan a job, and stage its first round if there is one."""
+        step = begin(request, self.settings)
+        if isinstance(step, Stage):
+            self.stage(step)
+        return step
+
+    def end(self, step: Step, between: Callable[[], Any] | None = None) -> Report:
+        """Take a job on from where it is to its end.
+
+        Args:
+            between: Called whenever a round is staged and not yet committed.
+        """
+        for _ in range(20):
+            if isinstance(step, Ended):
+                assert step.report is not None
+                return step.report
+            if between is not None:
+                between()
+            step = advance(JobContext.open(step.plan.request.job, step.plan.location), self.settings)
+            if isinstance(step, Stage):
+                self.stage(step)
+        raise AssertionError(f"the job does not come to its end: {step}")
+
+    def run(self, request: Request | None = None, between: Callable[[], Any] | None = None, **asked: Any) -> Report:
+        """Run a job to its end."""
+        return self.end(self.start(request or self.request(**asked)), between)
+
+    def _convert(self, unit: ConversionUnit, io: Any, session: Any, *rest: Any) -> ConversionResult:
+        number = int(unit.name.rsplit("-", 2)[1])
+        if number in self.broken:
+            raise OSError(f"unit {number} does not want to")
+        self.staged.append(unit.name)
+        return plainengine.convert(unit, io, session, *rest)
+
+
+def unreferenced(table: Table) -> set[str]:
+    """Every file and folder record below a table that nothing in its metadata refers to."""
+    metadata = table.metadata
+    known = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
+    for snapshot in metadata.snapshots:
+        manifests = read_manifest_list(table.io, snapshot)
+        known |= {snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)}
+        known |= {file.path for file in read_manifests(table.io, manifests)}
+    folder = Path(metadata.location.removeprefix("file://"))
+    found = {str(path) for path in folder.rglob("*") if path.is_file() or path.name == "_icefleet"}
+    return found - {path.removeprefix("file://") for path in known}
