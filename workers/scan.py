@@ -20,6 +20,8 @@ from workers.unit import KeyColumn, KeyFile
 #: A file of more rows is read by several tasks, each with row groups of its own.
 _SPLIT_ROWS = 8_000_000
 _TASKS_PER_CORE = 4
+#: Arrow hashes the deletes anew for each batch: that pays while they are not many times as many as the batch's rows.
+_SET_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def _rows(
         arrays = [positions, *batch.columns]
         if sets is not None:
             mask = _may_match(batch.columns, sets)
-            arrays = [array.filter(mask) for array in arrays]
+            arrays = arrays if mask is None else [array.filter(mask) for array in arrays]
         rows = len(arrays[0])
         if rows:
             file, scope = (pa.repeat(pa.scalar(n, pa.int32()), rows) for n in (piece.file.index, piece.file.scope))
@@ -116,10 +118,12 @@ def _value_sets(keys: Path | None, columns: int) -> list[pa.Array] | None:
     return [table.column(f"k{index}").unique() for index in range(columns)]
 
 
-def _may_match(columns: Iterable[pa.Array], sets: Sequence[pa.Array]) -> pa.Array:
-    """Rows whose every key is some delete's; null equals null."""
+def _may_match(columns: Iterable[pa.Array], sets: Sequence[pa.Array]) -> pa.Array | None:
+    """Rows whose every key is some delete's, null equals null; None where it is cheaper to let the join find out."""
     mask = None
     for column, values in zip(columns, sets, strict=True):
+        if len(values) > _SET_FACTOR * len(column):
+            continue
         found = pc.is_in(column, value_set=values)
         mask = found if mask is None else pc.and_(mask, found)
     return mask
