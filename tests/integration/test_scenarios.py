@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -134,6 +135,12 @@ CASES: dict[str, Case] = {
     "an upsert leaves its own rows": Case(
         [append((1, "v1"), (2, "v1")), upsert("id", (1, "v2"))], [(1, "v2"), (2, "v1")], 1, 1
     ),
+    "an upsert leaves its own rows, and so does a delete of others that comes later": Case(
+        [append((1, "v1"), (9, "x")), upsert("id", (1, "v2"), (5, "v2")), delete("id", 3, 2)],
+        [(9, "x"), (1, "v2"), (5, "v2")],
+        1,
+        1,
+    ),
     "a first upsert deletes nothing": Case([upsert("id", (1, "v1"))], [(1, "v1")], 0, 0),
     "insert, delete, insert": Case([append((1, "a")), delete("id", 1), append((1, "b"))], [(1, "b")], 1, 1),
     "insert, update, delete, insert, update": Case(
@@ -227,15 +234,16 @@ def test_many_files_and_one_delete(create: Create, version: int) -> None:
     assert len(written) == 12 if version < 3 else len(written) < 12
 
 
-def test_units_of_one_file_each_are_one_snapshot(create: Create, version: int) -> None:
+def test_several_units_are_one_snapshot(create: Create, version: int) -> None:
+    """Files of more than a megabyte of keys each, and units of one megabyte."""
     stream = create(SCHEMA, version)
-    for start in range(3):
-        rows = [(i, f"{i * 2654435761 % 2**32:08x}" * 8) for i in range(start * 20_000, (start + 1) * 20_000)]
-        append(*rows)(stream)
-    delete("data", f"{7 * 2654435761 % 2**32:08x}" * 8)(stream)
-    stream.delete_where_equal(*keys("id", 1, 20_001, 40_001))
+    numbers = np.random.default_rng(5).integers(2**62, size=(3, 150_000))
+    for part in numbers:
+        stream.append(pa.table({"id": part, "data": ["x"] * len(part)}))
+    stream.delete_where_equal(pa.table({"id": numbers[:, 7]}), ["id"])
     snapshots = len(stream.table.metadata.snapshots)
     report = run(stream, unit_mb=1)
-    assert (report.status, report.added_position_deletes) == ("committed", 4)
-    assert report.units > 1
+    assert (report.status, report.added_position_deletes) == ("committed", 3)
+    assert report.units == 3
     assert len(stream.table.metadata.snapshots) == snapshots + 1
+    assert {file.record_count for file in stream.delete_files()} == {1}
