@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
+from threading import Event
 
 from pyiceberg.io import FileIO
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from workers.counter import reported
+from workers.canonical import arrow_type
+from workers.counter import counted
+from workers.errors import UnsupportedFile
 from workers.failures import heard
 from workers.machine import Budget
 from workers.match import matched
 from workers.output import SCHEMA, staged_of, write
-from workers.positions import deleted_before, named_files
+from workers.positions import EarlierDeletes
+from workers.scan import pieces
+from workers.supervisor import supervised
 from workers.unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
 
 
@@ -29,39 +36,40 @@ def convert(
 ) -> ConversionResult:
     """Write the position deletes or vectors that a unit's equality deletes amount to.
 
-    Targets that lose no further row get nothing. Nothing but the paths of :func:`paths` is written.
+    Targets that lose no further row get nothing. Nothing but the paths of :func:`paths` is written. Whatever is raised
+    in the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
 
     Args:
         unit: What is read and where is written.
         io: The table's file access; goes to Spark's tasks.
-        session: A local session.
+        session: The session that :func:`workers.session.session` made for this budget.
         budget: Memory and cores.
         scratch: An empty folder, deleted by the caller.
-        progress: Called with data files done and in all.
+        progress: Called in this thread with data files done and in all, when that has changed.
 
     Raises:
         CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
+        TaskFailed: a Spark task failed for another reason.
     """
-    group = f"icefleet-{unit.name}"
-    session.sparkContext.setJobGroup(group, unit.name, interruptOnCancel=True)
-    files = len({file.index for match in unit.matches for file in match.data})
-    try:
-        with heard(scratch), reported(scratch, files, progress):
-            rows = _positions(unit, io, session, budget, scratch)
-            written = rows.mapInArrow(write(unit, io, scratch), SCHEMA).collect() if rows is not None else []
-            staged = [staged_of(row.kind, row.written) for row in written]
-            shared = [file for file in unit.positions if unit.format_version >= 3 and file.referenced is None]
-            named = {file.path: named_files(io, file) for file in shared}
-    except BaseException:
-        session.sparkContext.cancelJobGroup(group)
-        raise
-    return ConversionResult(
-        deletes=tuple(item for item in staged if isinstance(item, StagedDelete)),
-        vectors=tuple(item for item in staged if isinstance(item, StagedVector)),
-        named=named,
-        rows_read=sum(file.record_count for match in unit.matches for file in match.data),
-        new_positions=sum(row.new_positions for row in written),
-    )
+    _check_keys(unit)
+    expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
+    last = -1
+
+    def tick() -> None:
+        nonlocal last
+        done = counted(scratch, expected)
+        if progress is not None and done != last:
+            last = done
+            progress(done, len(expected))
+
+    tick()
+    with heard(scratch):
+        return supervised(
+            session,
+            f"icefleet {unit.name} {secrets.token_hex(4)}",
+            lambda stop: _converted(unit, io, session, budget, scratch, stop),
+            tick,
+        )
 
 
 def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
@@ -74,24 +82,44 @@ def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
         yield from (target.destination for target in unit.targets)
 
 
-def _positions(
-    unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path
-) -> DataFrame | None:
-    """Positions that are deleted now (``fresh``) or were before, sorted within each task by target and position."""
-    counted: set[int] = set()
-    frames: list[DataFrame] = []
-    for number, match in enumerate(unit.matches):
-        if match.data and match.deletes:
-            first = frozenset(file.index for file in match.data) - counted
-            counted |= first
-            name = f"deletes-{number}"
-            found = matched(session, match, io, unit.name_mapping, budget, scratch, name, first)
-            frames.append(found.withColumn("fresh", f.lit(True)))
-    if not frames:
-        return None
-    if unit.positions:
-        before = deleted_before(session, unit.positions, unit.targets, io, scratch, budget.cores)
-        frames.append(before.withColumn("fresh", f.lit(False)))
+def _check_keys(unit: ConversionUnit) -> None:
+    for match in unit.matches:
+        for column in match.columns if match.deletes else ():
+            try:
+                arrow_type(column.type)
+            except TypeError as error:
+                raise UnsupportedFile(match.deletes[0].path, f"{error} (field {column.field_id})") from error
+
+
+def _converted(
+    unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path, stop: Event
+) -> ConversionResult:
+    read = [match for match in unit.matches if pieces(match)]
+    found = [
+        matched(session, match, io, unit.name_mapping, budget, scratch, f"deletes-{number}", stop.is_set)
+        for number, match in enumerate(read)
+    ]
+    fresh = [frame.withColumn("fresh", f.lit(True)) for frame in found if frame is not None]
+    earlier = EarlierDeletes(unit, io, scratch)
+    before = earlier.frame(session, budget.cores)
+    written = []
+    if fresh:
+        frames = fresh if before is None else [*fresh, before.withColumn("fresh", f.lit(False))]
+        written = _sorted(unit, frames).mapInArrow(write(unit, io, scratch), SCHEMA).collect()
+    elif before is not None:
+        before.count()  # notes which data files are named
+    staged = [staged_of(row.kind, row.written) for row in written]
+    return ConversionResult(
+        deletes=tuple(item for item in staged if isinstance(item, StagedDelete)),
+        vectors=tuple(item for item in staged if isinstance(item, StagedVector)),
+        named=earlier.named(),
+        rows_read=sum(piece.file.record_count for match in read for piece in pieces(match) if piece.share[0] == 0),
+        new_positions=sum(row.new_positions for row in written),
+    )
+
+
+def _sorted(unit: ConversionUnit, frames: list[DataFrame]) -> DataFrame:
+    """All positions; each target in one task, ascending, with what was deleted before (not ``fresh``) in front."""
     together = reduce(DataFrame.unionByName, frames)
     key = "scope" if unit.granularity == "partition" and unit.format_version < 3 else "file"
     return together.repartition(key).sortWithinPartitions("file", "pos", "fresh").select("file", "pos", "fresh")

@@ -1,97 +1,174 @@
-"""The delete side of a match: each equality delete file is read once, into memory or straight into Spark."""
+"""The delete side of a match: every equality delete file is read once, into scratch, whatever its size.
+
+Besides the keys themselves this leaves what the data side needs to drop most rows early: a filter of the keys and
+their bounds. Memory does not grow with the number of deletes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
+from workers.bounds import Bounds, bounds_of
 from workers.canonical import arrow_type, spark_type
-from workers.failures import told
-from workers.keys import KeyReader
+from workers.keyfilter import Hashes, KeyFilter, hash_keys
+from workers.keys import KeyBatch, KeyReader
+from workers.machine import Budget
 from workers.unit import KeyColumn, KeyFile, Match
 
-#: Bytes that a key of unknown length is taken for when it is counted against the budget.
-_KEY_BYTES = 48
-_FIXED_BYTES = 16
+#: Files are small and storage may be far away.
+_READERS: Final = 8
+#: Bytes that a broadcast key takes in Spark's heap besides its values.
+_ROW_BYTES: Final = 64
+
+
+class Stopped(Exception):
+    """The conversion was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
-    """The deletes of a match as Spark sees them."""
+class Spool:
+    """The deletes of one match in scratch: rows of ``scope, seq, k0, …`` in canonical form."""
 
-    frame: DataFrame
-    #: An Arrow file of the keys, to drop what cannot match before it reaches Spark; None when there are too many.
-    keys: Path | None
+    #: Arrow streams.
+    parts: tuple[Path, ...]
+    #: File of the :class:`KeyFilter` of all keys.
+    filter: Path
+    #: Of each key column.
+    bounds: tuple[Bounds | None, ...]
+    rows: int
+    bytes: int
+    #: About how many different keys there are.
+    distinct: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether keys come so often that grouping them is worth its price."""
+        return self.rows > 1.5 * self.distinct + 1000
+
+    @property
+    def broadcast_bytes(self) -> int:
+        """About what the different keys take in Spark's heap."""
+        return self.distinct * (_ROW_BYTES + 2 * self.bytes // max(1, self.rows))
 
 
-def key_names(columns: tuple[KeyColumn, ...]) -> list[str]:
+def key_names(columns: Sequence[KeyColumn]) -> list[str]:
     """Names of the key columns in frames."""
     return [f"k{index}" for index in range(len(columns))]
 
 
-def fits(match: Match, broadcast_bytes: int) -> bool:
-    """Whether a match's deletes may be held in memory, going by what the manifests say of them.
-
-    Keys of unknown length may be long: then the files tell, and these are at least as large in memory.
-    """
-    fixed: int = sum(pa.types.is_primitive(arrow_type(column.type)) for column in match.columns)
-    row = _FIXED_BYTES + fixed * _FIXED_BYTES + (len(match.columns) - fixed) * _KEY_BYTES
-    rows = sum(file.record_count for file in match.deletes)
-    return max(rows * row, sum(file.size for file in match.deletes)) <= broadcast_bytes
-
-
-def read_small(session: SparkSession, match: Match, reader: KeyReader, scratch: Path, name: str) -> Deletes:
-    """Deletes that fit into memory: read here, each key kept once with its highest sequence number, and broadcast."""
-    with ThreadPoolExecutor(4) as pool:
-        parts = [
-            batch for batches in pool.map(lambda file: list(_rows(reader, file)), match.deletes) for batch in batches
-        ]
-    table = pa.Table.from_batches(parts, _schema(match.columns))
-    names = ["scope", *key_names(match.columns)]
-    table = table.group_by(names).aggregate([("seq", "max")]).rename_columns({"seq_max": "seq"})
-    path = scratch / f"{name}.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    frame = session.createDataFrame(table.combine_chunks())
-    return Deletes(f.broadcast(frame), path)
-
-
-def read_large(session: SparkSession, match: Match, reader: KeyReader, scratch: Path, tasks: int) -> Deletes:
-    """Deletes that do not: read by Spark's tasks, shuffled and spilled."""
-    shares = [match.deletes[index::tasks] for index in range(min(tasks, len(match.deletes)))]
-    schema = _schema(match.columns)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    for file in shares[index]:
-                        yield from (rows.cast(schema) for rows in _rows(reader, file))
-
-    ids = session.range(0, len(shares), 1, len(shares))
-    return Deletes(ids.mapInArrow(read, spark_schema(match.columns)), None)
-
-
-def spark_schema(columns: tuple[KeyColumn, ...]) -> str:
-    """Scope, keys and sequence number as Spark's DDL names them."""
-    keys = (f"{name} {spark_type(column.type)}" for name, column in zip(key_names(columns), columns, strict=True))
-    return ", ".join(("scope int", *keys, "seq bigint"))
-
-
-def _schema(columns: tuple[KeyColumn, ...]) -> pa.Schema:
+def arrow_schema(columns: Sequence[KeyColumn]) -> pa.Schema:
+    """What a spool holds."""
     keys = [(name, arrow_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
-    return pa.schema([("scope", pa.int32()), *keys, ("seq", pa.int64())])
+    return pa.schema([("scope", pa.int32()), ("seq", pa.int64()), *keys])
 
 
-def _rows(reader: KeyReader, file: KeyFile) -> Iterator[pa.RecordBatch]:
-    schema = _schema(reader.columns)
-    for batch in reader.read(file, required=True):
-        scope = pa.repeat(pa.scalar(file.scope, pa.int32()), len(batch))
-        seq = pa.repeat(pa.scalar(file.sequence_number, pa.int64()), len(batch))
-        yield pa.RecordBatch.from_arrays([scope, *batch.columns, seq], schema=schema)
+def spark_schema(columns: Sequence[KeyColumn]) -> str:
+    """The same as Spark's DDL names it."""
+    keys = (f"{name} {spark_type(column.type)}" for name, column in zip(key_names(columns), columns, strict=True))
+    return ", ".join(("scope int", "seq bigint", *keys))
+
+
+def key_hashes(is_global: bool, file: KeyFile, columns: Sequence[pa.Array]) -> Hashes:
+    """Hashes under which a file's keys are in the filter; those of a scoped delete reach its own scope only."""
+    return hash_keys(columns, 0 if is_global else file.scope + 1)
+
+
+def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped: Callable[[], bool]) -> Spool:
+    """Read all delete files of a match into a folder.
+
+    Raises:
+        CorruptFile, UnsupportedFile: a delete file cannot be used.
+        Stopped: ``stopped()`` became true.
+    """
+    folder.mkdir()
+    readers = min(_READERS, len(match.deletes))
+    reader = replace(reader, batch_bytes=max(1 << 20, reader.batch_bytes // readers))
+    keys = KeyFilter.create(folder / "filter", sum(file.record_count for file in match.deletes), budget.broadcast_bytes)
+    lock = threading.Lock()
+    parts = [_Part(folder / f"{number}.arrows", match.columns) for number in range(readers)]
+    free: SimpleQueue[_Part] = SimpleQueue()
+    for part in parts:
+        free.put(part)
+
+    def read(file: KeyFile) -> None:
+        part = free.get()
+        try:
+            for batch in reader.read(file, required=True):
+                if stopped():
+                    raise Stopped
+                hashes = key_hashes(match.is_global, file, batch.columns)
+                with lock:
+                    keys.add(hashes)
+                part.write(file, batch)
+        finally:
+            free.put(part)
+
+    pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
+    try:
+        for _ in pool.map(read, match.deletes):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for part in parts:
+            part.close()
+    rows = sum(part.rows for part in parts)
+    return Spool(
+        parts=tuple(part.path for part in parts if part.rows),
+        filter=folder / "filter",
+        bounds=_union([part.bounds for part in parts if part.bounds], len(match.columns)),
+        rows=rows,
+        bytes=sum(part.bytes for part in parts),
+        distinct=keys.distinct(rows),
+    )
+
+
+def read_part(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, mapped into memory a batch at a time."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+        yield from stream
+
+
+class _Part:
+    """What one reader writes."""
+
+    def __init__(self, path: Path, columns: tuple[KeyColumn, ...]) -> None:
+        self.path = path
+        self.rows = 0
+        self.bytes = 0
+        self.bounds: tuple[Bounds | None, ...] = ()
+        self._columns = columns
+        self._schema = arrow_schema(columns)
+        self._stream = pa.ipc.new_stream(str(path), self._schema)
+
+    def write(self, file: KeyFile, batch: KeyBatch) -> None:
+        rows = len(batch)
+        scope = pa.repeat(pa.scalar(file.scope, pa.int32()), rows)
+        seq = pa.repeat(pa.scalar(file.sequence_number, pa.int64()), rows)
+        self._stream.write_batch(pa.RecordBatch.from_arrays([scope, seq, *batch.columns], schema=self._schema))
+        bounds = bounds_of(self._columns, batch.columns)
+        self.bounds = _union([self.bounds, bounds], len(bounds)) if self.bounds else bounds
+        self.rows += rows
+        self.bytes += sum(array.nbytes for array in batch.columns)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[Bounds | None, ...]:
+    """Bounds of each column over all; None as soon as one is unknown."""
+    merged: list[Bounds | None] = []
+    for index in range(columns):
+        known = [bounds[index] for bounds in several]
+        whole: Bounds | None = Bounds()
+        for bounds in known:
+            whole = None if whole is None or bounds is None else whole.union(bounds)
+        merged.append(whole)
+    return tuple(merged)

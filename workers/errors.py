@@ -21,3 +21,7 @@ class CorruptFile(DataError):
 
 class UnsupportedFile(DataError):
     """A sound file with a shape that the engine does not read (yet)."""
+
+
+class TaskFailed(Exception):
+    """A Spark task failed for a reason that may pass, such as storage that did not answer."""

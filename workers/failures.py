@@ -1,32 +1,36 @@
-"""How a typed error gets out of Spark's Python workers: through a file in scratch, since Spark keeps only its text."""
+"""How an error gets out of Spark's Python workers: through a file in scratch, since Spark keeps only its text."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
-from workers.errors import CorruptFile, DataError, UnsupportedFile
+from workers.errors import CorruptFile, DataError, TaskFailed, UnsupportedFile
 
-_FILE = "data-error.json"
-_KINDS: dict[str, type[DataError]] = {kind.__name__: kind for kind in (CorruptFile, UnsupportedFile)}
+_FILE: Final = "task-error.json"
+_KINDS: Final[dict[str, type[DataError]]] = {kind.__name__: kind for kind in (CorruptFile, UnsupportedFile)}
 
 
 @contextmanager
 def told(scratch: Path) -> Iterator[None]:
-    """In a Spark task: leave a note of the data error that ends the block."""
+    """In a Spark task: leave a note of the error that ends the block. What the data is to blame for goes first."""
     try:
         yield
     except DataError as error:
-        note = {"kind": type(error).__name__, "path": error.path, "reason": error.reason}
-        (scratch / _FILE).write_text(json.dumps(note))
+        _note(scratch, {"kind": type(error).__name__, "path": error.path, "reason": error.reason}, overwrite=True)
+        raise
+    except Exception as error:
+        _note(scratch, {"kind": "", "reason": f"{type(error).__name__}: {error}"}, overwrite=False)
         raise
 
 
 @contextmanager
 def heard(scratch: Path) -> Iterator[None]:
-    """In the driver: raise the error that a task has left a note of, instead of Spark's."""
+    """In the driver: raise the error that a task has left a note of, instead of Spark's report of it."""
     try:
         yield
     except DataError:
@@ -35,5 +39,17 @@ def heard(scratch: Path) -> Iterator[None]:
         try:
             note = json.loads((scratch / _FILE).read_text())
         except FileNotFoundError:
-            raise error from None
-        raise _KINDS[note["kind"]](note["path"], note["reason"]) from error
+            note = None
+        if note is None:
+            raise
+        if kind := _KINDS.get(note["kind"]):
+            raise kind(note["path"], note["reason"]) from error
+        raise TaskFailed(note["reason"]) from error
+
+
+def _note(scratch: Path, note: dict[str, str], *, overwrite: bool) -> None:
+    if not scratch.is_dir() or (not overwrite and (scratch / _FILE).exists()):
+        return
+    own = scratch / f"{_FILE}.{os.getpid()}"
+    own.write_text(json.dumps(note))
+    own.replace(scratch / _FILE)

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import psutil
 
-_MB = 1 << 20
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CGROUP_CPU = "/sys/fs/cgroup/cpu.max"
+_MB: Final = 1 << 20
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+#: Spark does not start with less.
+_LEAST_HEAP: Final = 512 * _MB
+#: More only makes garbage collection longer: what is large is spilled.
+_MOST_HEAP: Final = 4096 * _MB
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Cores and bytes of memory, as the cgroup allows."""
+    """Cores and bytes of memory, as affinity and control groups allow."""
 
     cores: int
     memory: int
 
     @classmethod
-    def detect(cls) -> Self:
-        """Look at this machine."""
+    def detect(cls, cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> Self:
+        """Look at this machine.
+
+        Args:
+            cgroups: Where control groups are mounted (version 1 or 2).
+            own: Where the system says which of them this process is in.
+        """
         memory = psutil.virtual_memory().total
-        for path in _CGROUP_LIMITS:
-            text = _read(path)
-            if text.isdigit():
-                memory = min(memory, int(text))
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        quota, _, period = _read(_CGROUP_CPU).partition(" ")
-        if quota.isdigit() and period.isdigit():
-            cores = min(cores, max(1, int(quota) // int(period)))
+        for group in _groups(cgroups, own):
+            for limit in ("memory.max", "memory.limit_in_bytes"):
+                text = _read(group / limit)
+                memory = min(memory, int(text)) if text.isdigit() else memory
+            quota, _, period = _read(group / "cpu.max").partition(" ")
+            quota, period = quota or _read(group / "cpu.cfs_quota_us"), period or _read(group / "cpu.cfs_period_us")
+            if quota.isdigit() and period.isdigit():
+                cores = min(cores, max(1, int(quota) // int(period)))
         return cls(cores, memory)
 
 
@@ -57,23 +67,41 @@ class Budget:
         """Share a machine among ``children``; zeros are chosen by the machine.
 
         Raises:
-            ValueError: more cores or memory are asked for than there are.
+            ValueError: more is asked for than there is, or less than Spark needs.
         """
+        if min(cores, heap_mb, memory_mb) < 0 or children < 1:
+            raise ValueError("cores, heap and memory cannot be negative, and there is one child at least")
         memory = min(memory_mb * _MB, machine.memory) if memory_mb else machine.memory
         share = memory // children
-        heap = heap_mb * _MB if heap_mb else min(max(share // 3, 512 * _MB), 4096 * _MB)
+        heap = heap_mb * _MB if heap_mb else min(max(share // 3, _LEAST_HEAP), _MOST_HEAP)
+        if heap < _LEAST_HEAP:
+            raise ValueError(f"a heap of {heap // _MB} MB is less than Spark needs: {_LEAST_HEAP // _MB} MB at least")
         if heap > share:
             raise ValueError(f"a heap of {heap // _MB} MB does not fit into {share // _MB} MB of memory")
+        cores = cores or max(1, machine.cores // children)
         return cls(
-            cores=cores or max(1, machine.cores // children),
+            cores=cores,
             heap_bytes=heap,
             broadcast_bytes=heap // 16,
-            batch_bytes=32 * _MB,
+            # A batch is held several times over while it is read, decoded and filtered.
+            batch_bytes=min(max((share - heap) // (16 * cores), 2 * _MB), 32 * _MB),
         )
 
 
-def _read(path: str) -> str:
+def _groups(cgroups: Path, own: Path) -> Iterator[Path]:
+    """The folders of this process's control groups and of all groups around them."""
+    yield from (cgroups, cgroups / "memory", cgroups / "cpu")
+    for line in _read(own).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        top = cgroups / controllers if controllers else cgroups
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for length in range(1, len(parts) + 1):
+            yield top.joinpath(*parts[:length])
+
+
+def _read(path: Path) -> str:
     try:
-        return Path(path).read_text().strip()
+        return path.read_text().strip()
     except OSError:
         return ""

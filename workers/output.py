@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,15 +39,17 @@ class Run:
 
 def write(unit: ConversionUnit, io: FileIO, scratch: Path) -> Callable[[Batches], Batches]:
     """What Spark's write tasks do with batches of ``file, pos, fresh``, sorted by all three."""
+    unit = replace(unit, matches=(), positions=())  # what is written does not depend on them, and they may be many
 
     def run(batches: Batches) -> Batches:
         with told(scratch):
+            runs = _wanted(scratch, _runs(batches))
             if unit.format_version >= 3:
-                yield from _write_vectors(unit, io, _runs(batches))
+                yield from _write_vectors(unit, io, runs)
             elif unit.granularity == "partition":
-                yield from _write_deletes(unit, io, _runs(batches), lambda t: unit.scope_destinations[t.scope])
+                yield from _write_deletes(unit, io, runs, lambda target: unit.scope_destinations[target.scope])
             else:
-                yield from _write_deletes(unit, io, _runs(batches), lambda t: t.destination)
+                yield from _write_deletes(unit, io, runs, lambda target: target.destination)
 
     return run
 
@@ -85,6 +87,14 @@ def _runs(batches: Batches) -> Iterator[Run]:
         ends = [*starts[1:], len(files)]
         for start, end in zip(starts, ends, strict=True):
             yield Run(int(files[start]), positions[start:end], ~fresh[start:end])
+
+
+def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:
+    """A task that was cancelled lives on for a moment; with its scratch gone, nobody would remove what it writes."""
+    for run in runs:
+        if not scratch.is_dir():
+            raise RuntimeError("the attempt that this task belongs to has ended")
+        yield run
 
 
 def _write_deletes(

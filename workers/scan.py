@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from workers.canonical import arrow_type, spark_type
+from workers.batches import gathered
+from workers.bounds import Bounds, may_match
 from workers.counter import count
-from workers.deletes import key_names
+from workers.deletes import arrow_schema, key_hashes, spark_schema
 from workers.failures import told
-from workers.keys import KeyBatch, KeyReader
-from workers.unit import KeyColumn, KeyFile
+from workers.fields import Leaf
+from workers.keyfilter import KeyFilter
+from workers.keys import KeyReader
+from workers.unit import KeyFile, Match
 
 #: A file of more rows is read by several tasks, each with row groups of its own.
-_SPLIT_ROWS = 8_000_000
-_TASKS_PER_CORE = 4
-#: Arrow hashes the deletes anew for each batch: that pays while they are not many times as many as the batch's rows.
-_SET_FACTOR = 4
+_SPLIT_ROWS: Final = 4_000_000
+_TASKS_PER_CORE: Final = 4
+#: What opening a file costs, in rows read in that time, and what a task of its own is worth.
+_FILE_ROWS: Final = 50_000
+_TASK_ROWS: Final = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,104 +39,89 @@ class Piece:
     file: KeyFile
     share: tuple[int, int]
 
-
-def scan(
-    session: SparkSession,
-    files: Sequence[KeyFile],
-    reader: KeyReader,
-    scratch: Path,
-    cores: int,
-    keys: Path | None,
-    first: frozenset[int],
-) -> DataFrame:
-    """Rows of data files as ``file, pos, scope, seq, k0, …``.
-
-    Args:
-        files: What is read.
-        reader: How.
-        scratch: Where progress and errors go.
-        cores: For the number of tasks.
-        keys: The deletes' keys; rows that equal none of them, column by column, are left out.
-        first: Indexes of the files that this scan is the first one to read; they are counted.
-    """
-    tasks = _tasks(files, cores)
-    schema = _schema(reader.columns)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            sets = _value_sets(keys, len(reader.columns))
-            for batch in batches:
-                for index in batch.column(0).to_pylist():
-                    for piece in tasks[index]:
-                        yield from _rows(reader, piece, sets, schema)
-                        if piece.share[0] == 0 and piece.file.index in first:
-                            count(scratch)
-
-    ids = session.range(0, len(tasks), 1, len(tasks))
-    ddl = ", ".join(f"{n} {spark_type(c.type)}" for n, c in zip(key_names(reader.columns), reader.columns, strict=True))
-    return ids.mapInArrow(read, f"file int, pos bigint, scope int, seq bigint, {ddl}")
+    @property
+    def cost(self) -> int:
+        """In rows."""
+        return self.file.record_count // self.share[1] + _FILE_ROWS
 
 
-def _tasks(files: Sequence[KeyFile], cores: int) -> list[list[Piece]]:
-    """Pieces dealt to tasks, the largest first to the emptiest: about even, and small files share a task."""
-    pieces = [
+def pieces(match: Match) -> list[Piece]:
+    """What is read of a match's data: files that some delete is newer than, large ones in several pieces."""
+    newest: dict[int, int] = defaultdict(int)
+    for delete in match.deletes:
+        scope = 0 if match.is_global else delete.scope
+        newest[scope] = max(newest[scope], delete.sequence_number)
+    return [
         Piece(file, (part, parts))
-        for file in files
+        for file in match.data
+        if file.sequence_number < newest[0 if match.is_global else file.scope]
         for parts in [max(1, -(-file.record_count // _SPLIT_ROWS))]
         for part in range(parts)
     ]
-    number = min(len(pieces), cores * _TASKS_PER_CORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Reads data files in Spark's tasks: rows that may match, as ``file, pos, scope, seq, k0, …``."""
+
+    reader: KeyReader
+    is_global: bool
+    #: File of the filter of the deletes' keys.
+    keys: Path
+    #: Of the deletes' keys.
+    bounds: tuple[Bounds | None, ...]
+    scratch: Path
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What :meth:`rows` gives."""
+        return pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
+
+    def frame(self, session: SparkSession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+        """All rows of the pieces that may match; all that do match are among them."""
+        tasks = _tasks(pieces, cores)
+        ids = session.range(0, len(tasks), 1, len(tasks))
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with told(self.scratch):
+                keys, schema = KeyFilter.open(self.keys), self.schema
+                work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
+                yield from gathered(rows for piece in work for rows in self.rows(piece, keys, schema))
+
+        return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
+
+    def rows(self, piece: Piece, keys: KeyFilter, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Rows of one piece. Row groups are left out by their statistics, rows by the filter."""
+        file = piece.file
+        for batch in self.reader.read(file, share=piece.share, keep=self._keep):
+            found = np.flatnonzero(keys.may_contain(key_hashes(self.is_global, file, batch.columns)))
+            if not found.size:
+                continue
+            rows = pa.array(found)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
+                    pa.array(found + batch.start),
+                    pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
+                    pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
+                    *(column.take(rows) for column in batch.columns),
+                ],
+                schema=schema,
+            )
+        count(self.scratch, file.index)
+
+    def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
+        return may_match(group, self.reader.columns, leaves, self.bounds)
+
+
+def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
+    """Pieces dealt to tasks, the dearest first to the least laden: about even, and small files share a task."""
+    worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
+    number = max(1, min(len(pieces), cores * _TASKS_PER_CORE, worth))
     tasks: list[list[Piece]] = [[] for _ in range(number)]
-    loads = [0] * number
-    for piece in sorted(pieces, key=lambda p: -p.file.record_count // p.share[1]):
-        task = loads.index(min(loads))
-        tasks[task].append(piece)
-        loads[task] += piece.file.record_count // piece.share[1] + 1
+    loads = [(0, index) for index in range(number)]
+    for piece in sorted(pieces, key=lambda piece: -piece.cost):
+        load, index = loads[0]
+        tasks[index].append(piece)
+        heapq.heapreplace(loads, (load + piece.cost, index))
     return tasks
-
-
-def _rows(
-    reader: KeyReader, piece: Piece, sets: Sequence[pa.Array] | None, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    for batch in reader.read(piece.file, share=piece.share):
-        positions = pa.array(range(0), pa.int64()) if not len(batch) else _positions(batch)
-        arrays = [positions, *batch.columns]
-        if sets is not None:
-            mask = _may_match(batch.columns, sets)
-            arrays = arrays if mask is None else [array.filter(mask) for array in arrays]
-        rows = len(arrays[0])
-        if rows:
-            file, scope = (pa.repeat(pa.scalar(n, pa.int32()), rows) for n in (piece.file.index, piece.file.scope))
-            seq = pa.repeat(pa.scalar(piece.file.sequence_number, pa.int64()), rows)
-            yield pa.RecordBatch.from_arrays([file, arrays[0], scope, seq, *arrays[1:]], schema=schema)
-
-
-def _positions(batch: KeyBatch) -> pa.Array:
-    import numpy as np
-
-    return pa.array(np.arange(batch.start, batch.start + len(batch), dtype=np.int64))
-
-
-def _value_sets(keys: Path | None, columns: int) -> list[pa.Array] | None:
-    """The distinct values of each key column among the deletes, mapped from a file that all tasks share."""
-    if keys is None:
-        return None
-    with pa.memory_map(str(keys)) as source:
-        table = pa.ipc.open_file(source).read_all()
-    return [table.column(f"k{index}").unique() for index in range(columns)]
-
-
-def _may_match(columns: Iterable[pa.Array], sets: Sequence[pa.Array]) -> pa.Array | None:
-    """Rows whose every key is some delete's, null equals null; None where it is cheaper to let the join find out."""
-    mask = None
-    for column, values in zip(columns, sets, strict=True):
-        if len(values) > _SET_FACTOR * len(column):
-            continue
-        found = pc.is_in(column, value_set=values)
-        mask = found if mask is None else pc.and_(mask, found)
-    return mask
-
-
-def _schema(columns: tuple[KeyColumn, ...]) -> pa.Schema:
-    keys = [(name, arrow_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
-    return pa.schema([("file", pa.int32()), ("pos", pa.int64()), ("scope", pa.int32()), ("seq", pa.int64()), *keys])

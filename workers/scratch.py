@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import psutil
 
-_PREFIX = "icefleet-scratch-"
+_PREFIX: Final = "icefleet-scratch-"
+#: The start of a process is reckoned from the clock, which may be set meanwhile.
+_CLOCK_SECONDS: Final = 60
 
 
 @contextmanager
 def scratch(root: Path | None = None) -> Iterator[Path]:
     """A folder of this process below ``root`` (the system's temporary directory by default)."""
-    parent = root or Path(tempfile.gettempdir())
-    parent.mkdir(parents=True, exist_ok=True)
-    _sweep(parent)
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    folder = folder_of_this_process(root or Path(tempfile.gettempdir()))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(parent: Path) -> None:
-    for folder in parent.glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+def folder_of_this_process(root: Path) -> Path:
+    """A new folder that whoever takes one next removes, should this process die with it.
+
+    Raises:
+        OSError: ``root`` cannot be written to.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    _sweep(root)
+    owner = "@".join((platform.node(), str(os.getpid()), str(int(psutil.Process().create_time()))))
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
+
+
+def _sweep(root: Path) -> None:
+    """Remove folders of this host's dead processes; a folder on shared storage may be another host's."""
+    for folder in root.glob(f"{_PREFIX}*"):
+        host, _, owner = folder.name.removeprefix(_PREFIX).partition("@")
+        pid, _, rest = owner.partition("@")
+        started, _, _ = rest.partition("@")
+        if host == platform.node() and pid.isdigit() and started.isdigit() and not _lives(int(pid), int(started)):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int, started: int) -> bool:
+    """Whether it is still that process: numbers come again, in containers at every start."""
+    try:
+        return bool(abs(psutil.Process(pid).create_time() - started) < _CLOCK_SECONDS)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True

@@ -5,125 +5,146 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from workers.java import JAVA, NoJava, find_java
 from workers.machine import Budget
+from workers.scratch import folder_of_this_process
+
+__all__ = ["JAVA", "NoJava", "close", "find_java", "session"]
 
 log = logging.getLogger(__name__)
 
-#: Spark 4 needs this version of Java or a newer one.
-JAVA = 17
+_LOG: Final = "spark.log"
+#: Where this package lies.
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
-_current: tuple[SparkSession, Budget, int] | None = None
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    spark: SparkSession
+    budget: Budget
+    pid: int
+    folder: Path
 
 
-class NoJava(Exception):
-    """There is no Java that Spark can run on."""
-
-
-@cache
-def find_java() -> Path:
-    """The home of a Java that is new enough: JAVA_HOME, the one on the path, or one in the usual places.
-
-    Raises:
-        NoJava: the text says what to install.
-    """
-    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
-    if found := shutil.which("java"):
-        homes.append(Path(found).resolve().parent.parent)
-    homes += sorted(Path("/usr/lib/jvm").glob("*"), reverse=True) if Path("/usr/lib/jvm").exists() else []
-    for home in homes:
-        if (home / "bin" / "java").exists() and _version(home) >= JAVA:
-            return home
-    raise NoJava(
-        f"Spark needs Java {JAVA} or newer and none was found: install one (Debian: apt-get install "
-        f"openjdk-{JAVA}-jre-headless) or set JAVA_HOME."
-    )
+_current: _Current | None = None
 
 
 def session(budget: Budget, spill: Path | None = None) -> SparkSession:
     """The session of this process; a new one if there is none, or its JVM has died, or the budget is another.
 
+    The JVM starts quietly: what it says, and what Python workers print, goes to a file beside the spilled data.
+
     Args:
         budget: Cores and heap.
         spill: Where Spark shuffles and spills; the system's temporary directory by default.
+
+    Raises:
+        NoJava: there is no Java that Spark can run on.
     """
     global _current
     if _current is not None:
-        spark, made_for, pid = _current
-        if pid == os.getpid() and made_for == budget and _alive(spark):
-            return spark
+        if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
+            return _current.spark
         close()
-    _current = (_make(budget, spill or Path(tempfile.gettempdir())), budget, os.getpid())
-    return _current[0]
+    folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
+    try:
+        _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _current.spark
 
 
 def close() -> None:
-    """Stop the session, if there is one."""
+    """Stop the session and its JVM, if there is one."""
     global _current
     if _current is None:
         return
-    spark, _, pid = _current
-    _current = None
-    if pid == os.getpid():
-        try:
-            spark.stop()
-        except (Py4JError, OSError):
-            log.debug("the JVM was gone already", exc_info=True)
+    ended, _current = _current, None
+    if ended.pid != os.getpid():  # of the process that this one was forked from
+        return
+    gateway = SparkContext._gateway
+    try:
+        ended.spark.stop()
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(30)
+    except (Py4JError, OSError):
+        log.debug("the JVM was gone already", exc_info=True)
+    # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    shutil.rmtree(ended.folder, ignore_errors=True)
 
 
-def _make(budget: Budget, spill: Path) -> SparkSession:
+atexit.register(close)
+
+
+def _make(budget: Budget, folder: Path) -> SparkSession:
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.appName("icefleet")
-        .master(f"local[{budget.cores}]")
-        .config("spark.driver.memory", f"{budget.heap_bytes >> 20}m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", str(budget.shuffle_tasks))
-        .config("spark.sql.adaptive.enabled", "true")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.local.dir", str(spill))
-        .config("spark.log.level", "ERROR")
-    )
-    with _stderr_in(spill / f"icefleet-spark-{os.getpid()}.log") as log_file:
-        log.info("Spark writes its own log to %s", log_file)
-        return builder.getOrCreate()
+    logging_file = folder / "log4j2.properties"
+    logging_file.write_text(_LOGGING)
+    conf = SparkConf(loadDefaults=False).setAll(list(_settings(budget, folder, logging_file).items()))
+    log.info("Spark writes its own log to %s", folder / _LOG)
+    with open(folder / _LOG, "ab") as output:
+        try:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            said = (folder / _LOG).read_text(errors="replace").strip()
+            raise RuntimeError(f"Spark did not start: {said[-500:] or error}") from error
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
-@contextmanager
-def _stderr_in(path: Path) -> Iterator[Path]:
-    """Start a JVM in this block and it writes its errors to a file: its chatter would tear up bars and tables."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield path
-    except Exception:
-        os.dup2(saved, 2)
-        sys.stderr.write(path.read_text(errors="replace"))
-        raise
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-    atexit.register(path.unlink, missing_ok=True)
+def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str]:
+    return {
+        "spark.app.name": "icefleet",
+        "spark.master": f"local[{budget.cores}]",
+        "spark.driver.memory": f"{budget.heap_bytes >> 20}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(folder),
+        # Python workers import what this process imports, and nothing else that the current folder may hold.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(dict.fromkeys([*_import_path(), str(_ROOT)])),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
+        "spark.sql.adaptive.enabled": "true",
+        # Spark takes what Python reads for tiny; what is broadcast is decided by the number of keys alone.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+
+
+def _import_path() -> list[str]:
+    return [str(Path(entry).absolute()) for entry in sys.path]
 
 
 def _alive(spark: SparkSession) -> bool:
@@ -131,12 +152,3 @@ def _alive(spark: SparkSession) -> bool:
         return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
     except (Py4JError, OSError, AttributeError):
         return False
-
-
-def _version(home: Path) -> int:
-    try:
-        text = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(\d+)', text)
-    return int(found[1]) if found else 0

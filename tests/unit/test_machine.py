@@ -62,15 +62,48 @@ def test_this_machine() -> None:
     assert found.memory > 100 * MB
 
 
-@pytest.mark.parametrize(("limit", "quota", "cores"), [("max", "max 100000", 64), (str(2 * GB), "50000 100000", 1)])
-def test_a_container_counts_what_its_group_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, quota: str, cores: int
+GROUPS = {
+    "nothing": ({}, "", 64, False),
+    "no limit": ({"memory.max": "max", "cpu.max": "max 100000"}, "0::/", 64, False),
+    "container": ({"memory.max": str(GB), "cpu.max": "250000 100000"}, "0::/", 2, True),
+    "half a core": ({"cpu.max": "50000 100000"}, "0::/", 1, False),
+    "service": ({"system.slice/a.service/memory.max": str(GB)}, "0::/system.slice/a.service", 64, True),
+    "group around it": ({"system.slice/memory.max": str(GB)}, "0::/system.slice/a.service", 64, True),
+    "another service": ({"system.slice/b.service/memory.max": "1"}, "0::/system.slice/a.service", 64, False),
+    "version 1": (
+        {
+            "memory/memory.limit_in_bytes": str(GB),
+            "cpu/cpu.cfs_quota_us": "300000",
+            "cpu/cpu.cfs_period_us": "100000",
+        },
+        "5:memory:/\n4:cpu:/",
+        3,
+        True,
+    ),
+    "version 1, no limit": (
+        {"memory/memory.limit_in_bytes": str(1 << 62), "cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"},
+        "5:memory:/",
+        64,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "own", "cores", "limited"), GROUPS.values(), ids=GROUPS)
+def test_a_control_group_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], own: str, cores: int, limited: bool
 ) -> None:
-    (tmp_path / "memory").write_text(f"{limit}\n")
-    (tmp_path / "cpu").write_text(f"{quota}\n")
-    monkeypatch.setattr(machine, "_CGROUP_LIMITS", (str(tmp_path / "memory"), str(tmp_path / "absent")))
-    monkeypatch.setattr(machine, "_CGROUP_CPU", str(tmp_path / "cpu"))
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(f"{text}\n")
+    (tmp_path / "own").write_text(own)
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(64)))
-    found = Machine.detect()
+    found = Machine.detect(tmp_path / "cgroup", tmp_path / "own")
     assert found.cores == cores
-    assert (found.memory == 2 * GB) is limit.isdigit()
+    assert (found.memory == GB) is limited
+
+
+@pytest.mark.parametrize("options", [{"heap_mb": 511}, {"cores": -1}, {"children": 0}, {"memory_mb": -5}], ids=str)
+def test_less_than_is_needed(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"Spark needs|negative"):
+        Budget.of(Machine(4, 8 * GB), **options)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from workers.scratch import scratch
@@ -35,17 +37,21 @@ def test_a_root_that_is_missing_is_made(tmp_path: Path) -> None:
 def test_leftovers_of_dead_processes_go_and_nothing_else(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left = tmp_path / f"icefleet-scratch-{dead.pid}-abc"
-    left.mkdir()
-    (left / "spill").write_text("x")
-    others = [
-        tmp_path / f"icefleet-scratch-{os.getpid()}-mine",
-        tmp_path / f"icefleet-scratch-{os.getppid()}-of-one-alive",
-        tmp_path / "icefleet-scratch-notes",
-        tmp_path / f"other-{dead.pid}-x",
+    host, me, started = platform.node(), os.getpid(), int(psutil.Process().create_time())
+    left = [
+        tmp_path / f"icefleet-scratch-{host}@{dead.pid}@{started}@abc",
+        tmp_path / f"icefleet-scratch-{host}@{me}@{started - 3600}@of-one-before-with-my-number",
     ]
-    for folder in others:
+    others = [
+        tmp_path / f"icefleet-scratch-{host}@{me}@{started}@mine",
+        tmp_path / f"icefleet-scratch-{host}@{os.getppid()}@{int(psutil.Process(os.getppid()).create_time())}@alive",
+        tmp_path / f"icefleet-scratch-another-host@{dead.pid}@{started}@x",
+        tmp_path / "icefleet-scratch-notes",
+        tmp_path / f"other-{host}@{dead.pid}@{started}@x",
+    ]
+    for folder in left + others:
         folder.mkdir()
+        (folder / "spill").write_text("x")
     with scratch(tmp_path):
-        assert not left.exists()
+        assert not any(folder.exists() for folder in left)
     assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -1,0 +1,77 @@
+"""Spark's work in a thread of its own, so that the thread that waits for it can be interrupted at any moment.
+
+An exception that a signal handler raises inside a call to the JVM would be taken for a lost connection, and the call
+made again. The waiting thread makes no such call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+from pyspark.util import InheritableThread
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_INTERVAL: Final = 0.5
+_PATIENCE: Final = 30.0
+
+
+def supervised(
+    session: SparkSession,
+    group: str,
+    work: Callable[[threading.Event], T],
+    tick: Callable[[], None],
+    interval: float = _INTERVAL,
+) -> T:
+    """Run ``work`` under a Spark job group, and ``tick`` every ``interval`` seconds meanwhile.
+
+    Whatever is raised here, by ``tick`` or by a signal handler, sets the event that ``work`` is given, cancels the jobs
+    of the group, waits until ``work`` has ended (half a minute at most), and goes on to the caller.
+    """
+    stop = threading.Event()
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            session.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
+            outcome.append(work(stop))
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            ended.set()
+
+    thread = InheritableThread(run, name=group, daemon=True)
+    thread.start()
+    try:
+        while not ended.wait(interval):
+            tick()
+    except BaseException:
+        stop.set()
+        _cancel(session, group, ended)
+        raise
+    thread.join()
+    if failure:
+        raise failure[0]
+    tick()
+    return outcome[0]
+
+
+def _cancel(session: SparkSession, group: str, ended: threading.Event) -> None:
+    """Cancel until the work has ended: between two jobs there is nothing to cancel."""
+    for _ in range(int(_PATIENCE / _INTERVAL)):
+        try:
+            session.sparkContext.cancelJobGroup(group)
+        except (Py4JError, OSError):
+            log.debug("the JVM is gone", exc_info=True)
+        if ended.wait(_INTERVAL):
+            return
+    log.warning("Spark job group %s did not end within %.0f s", group, _PATIENCE)
