@@ -34,9 +34,11 @@ def local_engine(settings: Settings) -> Engine:
     found = entry_points(group="icefleet.engines", name="local")
     try:
         make: Callable[[Settings], Engine] = next(iter(found)).load()
-    except (StopIteration, ImportError) as error:
+    except (StopIteration, ModuleNotFoundError) as error:
+        missing = f" ({error.name} is missing)" if isinstance(error, ModuleNotFoundError) else ""
         raise Refused(
             Reason.CONFIGURATION,
-            "No broker is set and no worker is installed here: set ICEFLEET_BROKER_URL, or install icefleet[worker].",
+            f"No broker is set and no worker is installed here{missing}: set ICEFLEET_BROKER_URL, or install "
+            "icefleet[worker].",
         ) from error
     return make(settings)

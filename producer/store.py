@@ -137,6 +137,10 @@ class JobStore:
         """Note an attempt, before it writes anything else; False when another one has taken its number."""
         return self._claim(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
 
+    def note_attempt(self, round_: int, attempt: Attempt) -> None:
+        """Note what an attempt is about to write, before it writes it."""
+        self._write(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
+
     def attempts(self, round_: int, unit: int) -> list[Attempt]:
         """All attempts at a unit, first to last."""
         found: list[Attempt] = []

@@ -67,14 +67,14 @@ def stage(
     attempt = Attempt(
         unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
+    if not store.claim(plan.round, attempt):  # before anything that may fail or kill this process: so it counts
+        raise TryAgain("another worker has begun the same attempt")
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
     except (DataError, Failed) as error:
         return _fail(store, plan, unit, str(error))
     except SoftTimeLimitExceeded:
         return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
-    except TryAgain:
-        raise
     except Exception as error:
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
@@ -90,10 +90,8 @@ def _attempt(
     conversion = Conversion(plan, unit, attempt, table.metadata, table)
     work = conversion.engine_unit()
     budget = budget_of(settings)
-    # Noted before anything that may kill this process, so that the attempt counts and its files are known.
     claim = attempt.model_copy(update={"paths": tuple(paths(work, budget))})
-    if not context.store.claim(plan.round, claim):
-        raise TryAgain("another worker has begun the same attempt")
+    context.store.note_attempt(plan.round, claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
         with scratch(root) as folder:
