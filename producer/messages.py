@@ -318,6 +318,8 @@ class CommitNote(Value):
     token: str
     #: When the attempt began that is on its way now.
     started: float
+    #: The branch's head that this attempt builds on: it cannot happen on another one.
+    head: int | None = None
     #: The snapshots that it builds, by the name that their files share.
     snapshots: dict[str, int] = {}
     #: Whether all of it is known to be in the table, or never to come there.

@@ -131,7 +131,7 @@ def _attempt(
     if decision.empty:
         return Committed(None, decision.again)
     flight = attempts.begin(context, plan)
-    name = flight.attempt(snapshot_id := table.metadata.new_snapshot_id())
+    name = flight.attempt(snapshot_id := table.metadata.new_snapshot_id(), head.snapshot.snapshot_id)
     # Looked at after the note: whoever ends the job looks for notes after he has said so, and one sees the other.
     if context.store.cancelled():
         raise Failed("The job was cancelled: nothing was committed.")

@@ -10,8 +10,11 @@ import time
 import uuid
 from dataclasses import dataclass
 
+from producer.errors import IcefleetError
 from producer.messages import CommitNote, Plan
+from producer.planner import branch_head
 from producer.store import JobStore
+from tasks.job import JobContext
 
 #: Seconds after which a commit that was noted does not happen any more: nobody sends one that was noted longer ago.
 LONGEST = 300.0
@@ -32,10 +35,10 @@ class InFlight:
         note = CommitNote(token=secrets.token_hex(8), started=time.time())
         return cls(store, round_, store.claim_commit(round_, note), note)
 
-    def attempt(self, snapshot_id: int) -> str:
-        """Note that another attempt begins; returns the name that its files are to carry."""
+    def attempt(self, snapshot_id: int, head: int) -> str:
+        """Note that another attempt begins, on a head; returns the name that its files are to carry."""
         name = str(uuid.uuid4())
-        self._note(started=time.time(), snapshots=self.note.snapshots | {name: snapshot_id})
+        self._note(started=time.time(), head=head, snapshots=self.note.snapshots | {name: snapshot_id})
         return name
 
     @property
@@ -58,6 +61,17 @@ class InFlight:
         self.store.note_commit(self.round, self.number, self.note)
 
 
-def may_happen(store: JobStore, plan: Plan) -> bool:
-    """Whether some committer may be about to commit a round."""
-    return any(not note.settled and time.time() - note.started < LONGEST for note in store.commits(plan.round))
+def may_happen(context: JobContext, plan: Plan) -> bool:
+    """Whether some committer may be about to commit a round.
+
+    One that was noted on a head that the branch has left will fail, and one that was noted long ago is dead.
+    """
+    lately = time.time() - LONGEST
+    pending = [note for note in context.store.commits(plan.round) if not note.settled and note.started > lately]
+    if not pending:
+        return False
+    try:
+        head = branch_head(context.reload(plan), plan.request.branch)
+    except IcefleetError:
+        return True
+    return head is not None and any(note.head == head.snapshot_id for note in pending)

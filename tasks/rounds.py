@@ -180,7 +180,7 @@ def _end(
 ) -> Ended | Waiting:
     if not changed:  # then another committer may be about to commit what a clean-up would delete
         context.store.close()
-        if may_happen(context.store, plan):
+        if may_happen(context, plan):
             return Waiting(plan)
     return _leave(context, concluded(report, plan.request, status, reason))
 
