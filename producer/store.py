@@ -6,6 +6,7 @@ location, a name that Iceberg's orphan clean-ups leave alone; all of them are go
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -217,10 +218,12 @@ class JobStore:
 
     def commits(self, round_: int) -> list[CommitNote]:
         """All commits of a round that were begun."""
-        found: list[CommitNote] = []
-        while (note := self._read_whole(f"{round_}/commit-{len(found)}", CommitNote)) is not None:
-            found.append(note)
-        return found
+        # The writer of one that is not whole died over it: it commits nothing any more.
+        notes = (self._read_whole(f"{round_}/commit-{n}", CommitNote) for n in range(self._commits(round_)))
+        return [note for note in notes if note is not None]
+
+    def _commits(self, round_: int) -> int:
+        return next(n for n in itertools.count() if not self._exists(f"{round_}/commit-{n}"))
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -229,7 +232,7 @@ class JobStore:
         plans = self.plans()
         for plan in reversed(plans):
             parallel(partial(self._clear_unit, plan.round), plan.units)
-            for number in reversed(range(len(self.commits(plan.round)))):
+            for number in reversed(range(self._commits(plan.round))):
                 self.forget_commit(plan.round, number)
             self._delete(f"{plan.round}/plan")
         self._delete("cancelled")

@@ -80,7 +80,9 @@ class _Needless:
             return
         self.delete([merged_path(self.table, plan, name)])
         if self.table.metadata.snapshot_by_id(snapshot_id) is None:
-            delete_files(self._io, set(metadata_files(self.table, name, snapshot_id)) - self._manifests)
+            found = metadata_files(self.table, name, snapshot_id)
+            for path in reversed([path for path in found if path not in self._manifests]):
+                delete_files(self._io, [path])
 
     @cached_property
     def table(self) -> Table | None:

@@ -61,8 +61,11 @@ class PreparedSnapshot:
         return self.snapshot
 
     def discard(self) -> None:
-        """Delete what was written for the snapshot; only for one that is definitely not in the table."""
-        delete_files(self.table.io, self.written)
+        """Delete what was written for the snapshot; only for one that is definitely not in the table.
+
+        The first manifest goes last: the others are found by it, should this end halfway.
+        """
+        delete_files(self.table.io, reversed(self.written))
 
     @property
     def _requirements(self) -> tuple[TableRequirement, ...]:

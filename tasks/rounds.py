@@ -131,6 +131,7 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     table = open_table(request.catalog, request.table)
     if (report := report_from_history(table.metadata, context.name, request.job)) is not None:
+        context.store.clear()
         return Ended(report)  # the message came a second time, after the job's end
     planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
     if planned.plan.empty:

@@ -101,7 +101,7 @@ class SnapshotUpdate:
         try:
             return self._write(paths)
         except BaseException:
-            delete_files(self._table.io, paths.given)
+            delete_files(self._table.io, reversed(paths.given))
             raise
 
     def _write(self, paths: _Paths) -> PreparedSnapshot:
@@ -224,7 +224,10 @@ class _Paths:
 
 
 def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
-    """What is on storage of the manifests and the manifest list of an attempt by that name."""
+    """What is on storage of the manifests and the manifest list of an attempt by that name.
+
+    In the order in which they were written. Deleted in the opposite one, they are found again if that ends halfway.
+    """
     paths = _Paths(table, name)
     found = []
     while table.io.new_input(path := paths.new_manifest()).exists():
