@@ -60,7 +60,7 @@ class Converted:
         events = streamed(fleet.catalog, "db.events", partitions=PARTITIONS, files=FILES, upserts=UPSERTS)
         snapshots = [snapshot.snapshot_id for snapshot in events.table.metadata.snapshots]
         rows, deletes, before = rows_of(events.table), equality_deletes(events), _units(fleet)
-        done = fleet.python(APPLICATION)
+        done = fleet.python("-c", APPLICATION)
         assert done.returncode == 0, done.stderr
         enqueued = json.loads(done.stdout)
         converted = cls(events, enqueued, fleet.fleet.job(enqueued["job"]), rows, deletes, snapshots)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.request import Request, urlopen
 
 import pytest
@@ -24,6 +24,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from producer import Fleet, Settings
 from producer.messages import Attempt, Operation, Plan
+from producer.messenger import SWEEP
 from producer.store import ROOT, JobStore
 from tasks.testing import local_catalog
 from tests.fleet.composefile import REPOSITORY, free_port
@@ -121,10 +122,29 @@ class LocalFleet:
 
         return self.processes.wait_for(f"worker at unit {unit} of {job}", found)
 
+    def settle(self, nodes: int = 3) -> None:
+        """Wait until nobody works on a job any more, and nothing of one is queued."""
+
+        def idle() -> bool:
+            if any(self.redis.llen(queue) for queue in ("plan", "convert", "commit")):
+                return False
+            active = self.inspect(nodes).active() or {}
+            return not any(task["name"] != SWEEP for tasks in active.values() for task in tasks)
+
+        self.processes.wait_for("rest", idle)
+
+    def let_deliveries_expire(self) -> None:
+        """What was delivered and not acknowledged counts as delivered longer ago than the visibility timeout.
+
+        It is given to somebody else by the next worker that starts, or after a while.
+        """
+        for tag in cast("list[str]", self.redis.zrange("unacked_index", 0, -1)):
+            self.redis.zincrby("unacked_index", -self.settings.visibility_timeout - 1, tag)
+
     def records(self, table: str) -> list[str]:
         """Whatever is left of jobs at a table."""
         root = Path(self.catalog.load_table(table).metadata.location.removeprefix("file://")) / ROOT
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
 
     # -- processes ---------------------------------------------------------------------------------------------
 
@@ -140,6 +160,8 @@ class LocalFleet:
         # What a process that is killed leaves of its scratch goes with the test's folder.
         own["TMPDIR"] = str(self.root / "tmp")
         (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+        # A session lives for minutes here: what would make its code fast costs more than it gives.
+        own["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         own["ICEFLEET_BROKER_URL"] = self.broker_url
         for key, value in self.catalog.properties.items():
             own[f"PYICEBERG_CATALOG__DEFAULT__{key.upper()}"] = str(value)
@@ -209,9 +231,9 @@ class LocalFleet:
         """Run the command line to its end, in a process of its own."""
         return self._run(["icefleet", *arguments], timeout, environment)
 
-    def python(self, script: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run a program of another application."""
-        return self._run([sys.executable, "-c", script, *arguments], timeout, {})
+    def python(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run another program to its end."""
+        return self._run([sys.executable, *arguments], timeout, {})
 
     def json(self, *arguments: str, status: int = 0, timeout: float = 120) -> Any:
         """What a command prints with ``--json``."""

@@ -62,7 +62,7 @@ class Processes:
         for name in reversed(list(self.running)):
             self.kill(name)
 
-    def wait_for(self, what: str, probe: Callable[[], T | None], within: float = 60, every: float = 0.1) -> T:
+    def wait_for(self, what: str, probe: Callable[[], T | None], within: float = 150, every: float = 0.1) -> T:
         """The first true answer of a probe; fails with all logs when there is none in time."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:

@@ -78,9 +78,11 @@ def _rows(ids: np.ndarray, parts: np.ndarray, note: str) -> pa.Table:
     return pa.table({"id": ids, "part": parts, "note": pa.array([note] * len(ids))})
 
 
-def rows_of(table: Table) -> pa.Table:
-    """All rows in one order, as iceberg-rust reads them."""
-    return read_rows(table).sort_by([("id", "ascending"), ("note", "ascending")]).combine_chunks()
+def rows_of(table: Table, snapshot_id: int | None = None) -> pa.Table:
+    """All rows in one order, as iceberg-rust reads them, now or at another snapshot."""
+    return (
+        read_rows(table, snapshot_id).sort_by([(name, "ascending") for name in ("id", "part", "note")]).combine_chunks()
+    )
 
 
 def equality_deletes(table: StreamTable) -> int:
