@@ -30,7 +30,13 @@ from producer.settings import Settings
     type=click.FloatRange(0.001, 1000),
     help="TPC-H's scale factor: 1 is 6 million rows. Reading before the conversion grows with its square.",
 )
-@click.option("--format-version", default="2", show_default=True, type=click.Choice(["2", "3"]))
+@click.option(
+    "--format-version",
+    default="2",
+    show_default=True,
+    type=click.Choice(["2", "3"]),
+    help="Of the table: 2 gets position deletes, 3 deletion vectors.",
+)
 @click.option(
     "--batches",
     default=4,

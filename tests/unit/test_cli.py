@@ -1,0 +1,508 @@
+"""The command line: what it prints, where, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyiceberg.catalog import load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from producer.cli import main
+from producer.engine import Told
+from producer.messages import Report, Request, Status
+from producer.settings import PREFIX, Settings
+from tasks.testing import StreamTable
+from tests.support.faulty import FaultyCatalog, Jobs, lose
+from tests.support.livefiles import spec
+
+COMMANDS = ["cancel", "config", "convert", "demo", "jobs", "plan", "resume", "status", "watch", "worker"]
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
+ENDED = "convert:default:db.t:20240501T101500-1a2b3c4d"
+
+Run = Callable[..., Result]
+
+
+def rows(*ids: int, p: str = "a") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "p": pa.array([p] * len(ids))})
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings of whoever runs the tests, and a log that is left alone."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[FaultyCatalog]:
+    catalog = FaultyCatalog(tmp_path / "lake")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def jobs(catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Runs jobs with the plain engine, in the place of the local one."""
+    jobs = Jobs(catalog, monkeypatch)
+
+    class Engine:
+        def __init__(self, settings: Settings) -> None:
+            self.settings = settings
+
+        def run(self, request: Request, told: Told | None = None) -> Report:
+            if told is not None:
+                told(0, 1, "p=a: 0/1 files")
+            return jobs.run(request)
+
+    for module in ("fleet", "job"):
+        monkeypatch.setattr(f"producer.{module}.local_engine", Engine)
+    monkeypatch.setattr(
+        "producer.catalog.load_catalog", lambda name: catalog if name == "default" else load_catalog(name)
+    )
+    return jobs
+
+
+@pytest.fixture
+def stream(catalog: FaultyCatalog, jobs: Jobs) -> StreamTable:
+    """Table db.t, partitioned by p, with an equality delete in each of two partitions."""
+    stream = StreamTable.create(catalog, "db.t", SCHEMA, spec=spec(0, (2, IdentityTransform(), "p")))
+    stream.append(pa.concat_tables([rows(1, 2), rows(1, 2, p="b")]))
+    stream.delete_where_equal(pa.concat_tables([rows(1), rows(1, p="b")]), ["id"])
+    return stream
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``icefleet`` with some arguments."""
+
+    def invoke(*arguments: str, **environment: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["icefleet", *arguments])
+        result = CliRunner().invoke(main, arguments, env=environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+def only_json(result: Result) -> Any:
+    """The one object on standard output."""
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+class TestHelp:
+    """Every command tells how it is used, with an example."""
+
+    def test_all_commands_are_listed(self, run: Run) -> None:
+        context = click.Context(main)
+        assert main.list_commands(context) == COMMANDS
+        result = run("--help")
+        assert result.exit_code == 0
+        assert all(f"\n  {name}" in result.stdout for name in COMMANDS)
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    @pytest.mark.parametrize("option", ["--help", "-h"])
+    def test_each_shows_an_example(self, run: Run, name: str, option: str) -> None:
+        result = run(name, option)
+        assert result.exit_code == 0
+        assert "Example" in result.stdout
+        assert f"icefleet {name}" in result.stdout.split("Example", 1)[1]
+
+    def test_options_are_described(self) -> None:
+        context = click.Context(main)
+        for name in COMMANDS:
+            command = main.get_command(context, name)
+            assert command is not None
+            options = [option for option in command.params if isinstance(option, click.Option)]
+            assert all(option.help for option in options), name
+
+    def test_exit_statuses_are_told(self, run: Run) -> None:
+        assert (
+            "Exit status: 0 committed or nothing to do, 1 failed, 2 refused, 3 partial."
+            in run("convert", "--help").stdout
+        )
+
+    def test_version(self, run: Run) -> None:
+        assert run("--version").stdout.startswith("icefleet, version ")
+
+    def test_a_command_whose_package_is_missing_says_so(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        [entry] = entry_points(group="icefleet.commands", name="worker")
+        error = ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+        class Broken:
+            name = "worker"
+
+            def load(self) -> Any:
+                raise error
+
+        monkeypatch.setattr("producer.cli.entry_points", lambda **_: [Broken()])
+        result = run("worker", "--concurrency", "2")
+        assert entry.name == "worker"
+        assert result.exit_code == 2
+        assert "worker needs pyspark, which is not installed here: install icefleet[worker]." in result.stderr
+
+    def test_as_a_program(self) -> None:
+        """What is installed as ``icefleet`` starts, and says in JSON what is wrong when that is asked for."""
+        program = "import sys; from producer.cli import main; sys.argv[0] = 'icefleet'; main()"
+        result = subprocess.run(
+            [sys.executable, "-c", program, "status", "x", "--json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=Path(__file__).parents[2],
+        )
+        assert result.returncode == 2
+        assert json.loads(result.stdout) == {
+            "status": "refused",
+            "reason": "'x' is not a job id: `icefleet jobs` lists them.",
+        }
+        assert result.stderr == ""
+
+
+class TestUsage:
+    """What is wrong at the start is refused with status 2, and nothing happens."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["convert"],
+            ["convert", "db.t", "more"],
+            ["convert", "db.t", "--colour"],
+            ["convert", "db.t", "--where"],
+            ["nonsense"],
+            ["jobs", "--limit", "0"],
+            ["status"],
+        ],
+        ids=" ".join,
+    )
+    def test_arguments(self, run: Run, arguments: list[str]) -> None:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert "Error: " in result.stderr
+
+    REFUSED = pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["t"], "'t' is not a table name: give namespace.table."),
+            (["db.nope"], "There is no table 'db.nope' in catalog 'default'."),
+            (["nope.t"], "There is no table 'nope.t' in catalog 'default'."),
+            (["db.t", "--catalog", "nope"], "There is no usable catalog 'nope': configure it in .pyiceberg.yaml"),
+            (["db.t", "--branch", "nope"], "There is no branch 'nope'; the table has main."),
+            (["db.t", "--where", "p = "], "--where 'p = ' cannot be understood"),
+            (["db.t", "--where", "id = 1"], "id does not partition the table; it is partitioned by p."),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+
+    @REFUSED
+    @pytest.mark.parametrize("command", ["convert", "plan"])
+    def test_requests(self, run: Run, stream: StreamTable, command: str, arguments: list[str], says: str) -> None:
+        before = stream.table.metadata_location
+        result = run(command, *arguments)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert result.stderr.startswith("Refused: ")
+        assert says in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert stream.table.metadata_location == before
+
+    @REFUSED
+    @pytest.mark.parametrize("command", ["convert", "plan"])
+    def test_requests_for_programs(
+        self, run: Run, stream: StreamTable, command: str, arguments: list[str], says: str
+    ) -> None:
+        result = run(command, *arguments, "--json")
+        assert result.exit_code == 2
+        assert result.stderr == ""
+        told = only_json(result)
+        assert told["status"] == "refused"
+        assert says in told["reason"]
+
+    @pytest.mark.parametrize("command", [["config"], ["convert", "db.t"], ["jobs"], ["status", ENDED]], ids=" ".join)
+    def test_settings(self, run: Run, jobs: Jobs, command: list[str]) -> None:
+        result = run(*command, ICEFLEET_UNIT_MB="0")
+        assert result.exit_code == 2
+        assert "ICEFLEET_UNIT_MB='0': Input should be greater than or equal to 1." in result.stderr
+
+    def test_a_broker_that_does_not_answer(self, run: Run, stream: StreamTable) -> None:
+        result = run("convert", "db.t", ICEFLEET_BROKER_URL="redis://me:secret@127.0.0.1:1/0")
+        assert result.exit_code == 2
+        assert "The broker at redis://***@127.0.0.1:1/0 does not answer" in result.stderr
+        assert "secret" not in result.output
+
+    @pytest.mark.parametrize("command", ["status", "watch", "cancel", "resume"])
+    @pytest.mark.parametrize("job", ["nonsense", ENDED], ids=["no id", "unknown"])
+    def test_jobs(self, run: Run, stream: StreamTable, command: str, job: str) -> None:
+        result = run(command, job)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Refused: ")
+        assert job in result.stderr
+
+
+class TestConvert:
+    """Exit statuses, and one JSON object."""
+
+    def test_committed(self, run: Run, stream: StreamTable) -> None:
+        result = run("convert", "db.t")
+        assert result.exit_code == 0
+        assert result.stderr == ""
+        assert "db.t: committed" in result.stdout
+        assert "2 equality delete files became 2 position delete files with 2 positions" in result.stdout
+
+    def test_committed_for_programs(self, run: Run, stream: StreamTable) -> None:
+        result = run("convert", "db.t", "--json")
+        assert (result.exit_code, result.stderr) == (0, "")
+        told = only_json(result)
+        assert told["seconds"] > 0
+        assert told["job"].startswith("convert:default:db.t:")
+        expected = {
+            "table": "db.t",
+            "operation": "convert",
+            "status": "committed",
+            "snapshot_id": stream.table.metadata.current_snapshot_id,
+            "units": 1,
+            "failed_units": 0,
+            "removed_equality_delete_files": 2,
+            "added_position_delete_files": 2,
+            "added_dvs": 0,
+            "added_position_deletes": 2,
+        }
+        assert expected.items() <= told.items()
+
+    def test_nothing_to_do(self, run: Run, stream: StreamTable) -> None:
+        run("convert", "db.t")
+        result = run("convert", "db.t")
+        assert (result.exit_code, result.stdout) == (0, "Nothing to do in db.t: there are no equality deletes.\n")
+        result = run("convert", "db.t", "--json")
+        assert result.exit_code == 0
+        assert only_json(result)["status"] == "nothing_to_do"
+
+    def test_failed(self, run: Run, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 1})
+        catalog.faults.extend([lose] * 2)
+        result = run("convert", "db.t")
+        assert result.exit_code == 1
+        assert "db.t: failed — Other writers were faster 1 times: nothing was committed" in result.stdout
+        result = run("convert", "db.t", "--json")
+        assert result.exit_code == 1
+        assert (only_json(result)["status"], only_json(result)["snapshot_id"]) == ("failed", None)
+
+    def test_partial(self, run: Run, stream: StreamTable, jobs: Jobs) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"unit_mb": 0, "max_attempts": 1})
+        jobs.broken = {1}
+        result = run("convert", "db.t", "--json")
+        assert result.exit_code == 3
+        told = only_json(result)
+        assert (told["status"], told["units"], told["failed_units"]) == ("partial", 2, 1)
+        assert told["failures"] == [
+            {"unit": 1, "partition": "p=b", "reason": "OSError: unit 1 does not want to"},
+        ]
+
+    def test_partial_for_people(self, run: Run, stream: StreamTable, jobs: Jobs) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"unit_mb": 0, "max_attempts": 1})
+        jobs.broken = {1}
+        result = run("convert", "db.t")
+        assert result.exit_code == 3
+        assert "db.t: partial — 1 of 2 units failed; the first: p=b: OSError: unit 1 does not want to" in result.stdout
+
+    def test_all_or_nothing(self, run: Run, stream: StreamTable, jobs: Jobs) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"unit_mb": 0, "max_attempts": 1})
+        jobs.broken = {1}
+        before = stream.table.metadata_location
+        assert run("convert", "db.t", "--all-or-nothing").exit_code == 1
+        assert stream.table.metadata_location == before
+
+    def test_some_partitions_of_a_branch(self, run: Run, stream: StreamTable) -> None:
+        stream.append(rows(5), branch="audit")
+        result = run("convert", "db.t", "--branch", "audit", "--where", "p = 'b'", "--json")
+        assert only_json(result)["removed_equality_delete_files"] == 1
+        assert len(stream.delete_files()) == 2
+        assert len(stream.delete_files("audit")) == 2
+
+    def test_a_manifest_that_cannot_be_read_fails(self, run: Run, stream: StreamTable) -> None:
+        manifest = stream.delete_files()[0].manifest.manifest_path
+        Path(manifest.removeprefix("file://")).unlink()
+        result = run("convert", "db.t", "--json")
+        assert result.exit_code == 1
+        assert only_json(result)["reason"] == f"The manifest {manifest} is missing."
+        result = run("plan", "db.t")
+        assert result.exit_code == 1
+        assert result.stderr == f"Corrupt: The manifest {manifest} is missing.\n"
+
+    def test_nested_namespaces(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        stream = StreamTable.create(catalog, "lake.db.t", SCHEMA)
+        stream.append(rows(1, 2))
+        stream.delete_where_equal(rows(1), ["id"])
+        assert only_json(run("convert", "lake.db.t", "--json"))["table"] == "lake.db.t"
+        assert run("convert", "lake.db.t").stdout.startswith("Nothing to do in lake.db.t")
+
+
+class TestPlan:
+    """A dry run: units, files, rows, bytes, or the reason when there is nothing to do."""
+
+    def test_for_people(self, run: Run, stream: StreamTable) -> None:
+        result = run("plan", "db.t")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "p=a +1 more" in result.stdout
+        assert "2 equality delete files become position delete files: 1 units, 2 data files," in result.stdout
+
+    def test_for_programs(self, run: Run, stream: StreamTable) -> None:
+        told = only_json(run("plan", "db.t", "--where", "p = 'b'", "--json"))
+        [unit] = told["units"]
+        assert (unit["label"], unit["files"], unit["rows"], unit["delete_files"]) == ("p=b", 1, 2, 1)
+        assert told["request"]["where"] == "p = 'b'"
+        assert "job" not in told["request"]
+        assert told["nothing"] is None
+
+    def test_nothing_is_written(self, run: Run, stream: StreamTable) -> None:
+        folder = Path(stream.table.location().removeprefix("file://"))
+        before = set(folder.rglob("*"))
+        run("plan", "db.t")
+        assert set(folder.rglob("*")) == before
+
+    def test_the_reason_when_there_is_nothing_to_do(self, run: Run, stream: StreamTable) -> None:
+        stream.remove_files([file.path for file in stream.delete_files()])
+        assert run("plan", "db.t").stdout == "Nothing to do: there are no equality deletes.\n"
+        assert only_json(run("plan", "db.t", "--json"))["nothing"] == "there are no equality deletes"
+
+
+class TestJobs:
+    """A job is found again by its id."""
+
+    @pytest.fixture
+    def done(self, run: Run, stream: StreamTable) -> str:
+        """A job that was committed."""
+        return str(only_json(run("convert", "db.t", "--json"))["job"])
+
+    @pytest.fixture
+    def staged(self, stream: StreamTable, jobs: Jobs) -> str:
+        """A job whose process died when all was staged."""
+        request = jobs.request()
+        jobs.start(request)
+        return request.job
+
+    def test_status_of_one_that_has_ended(self, run: Run, done: str) -> None:
+        assert "db.t: committed" in run("status", done).stdout
+        told = only_json(run("status", done, "--json"))
+        assert (told["job"], told["status"], told["removed_equality_delete_files"]) == (done, "committed", 2)
+
+    def test_status_of_one_that_has_not(self, run: Run, staged: str) -> None:
+        result = run("status", staged)
+        assert (result.exit_code, result.stdout) == (0, f"{staged}: committing, 1 of 1 units\n")
+        assert only_json(run("status", staged, "--json")) == {
+            "job": staged,
+            "table": "db.t",
+            "status": "committing",
+            "units": 1,
+            "done": 1,
+        }
+
+    def test_watching_one_that_has_ended(self, run: Run, done: str) -> None:
+        result = run("watch", done)
+        assert result.exit_code == 0
+        assert "db.t: committed" in result.stdout
+        assert only_json(run("watch", done, "--json"))["job"] == done
+
+    def test_resuming(self, run: Run, staged: str, jobs: Jobs, stream: StreamTable) -> None:
+        result = run("resume", staged, "--json")
+        assert result.exit_code == 0
+        assert (only_json(result)["job"], only_json(result)["status"]) == (staged, "committed")
+        assert len(jobs.staged) == 1
+        assert run("resume", staged).exit_code == 0, "and once more, when it has ended"
+
+    def test_cancelling(self, run: Run, staged: str, stream: StreamTable) -> None:
+        result = run("cancel", staged)
+        assert (result.exit_code, result.stdout) == (0, f"{staged} is being cancelled.\n")
+        assert only_json(run("resume", staged, "--json"))["status"] == "cancelled"
+        assert not (Path(stream.table.location().removeprefix("file://")) / "_icefleet").exists()
+
+    def test_cancelling_one_that_has_ended(self, run: Run, done: str) -> None:
+        result = run("cancel", done)
+        assert (result.exit_code, result.stdout) == (0, f"{done} has ended already: committed.\n")
+
+    def test_listing(self, run: Run, done: str, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        other = StreamTable.create(catalog, "db.other", SCHEMA)
+        other.append(rows(1))
+        other.delete_where_equal(rows(1), ["id"])
+        request = jobs.request("db.other")
+        jobs.start(request)
+        told = only_json(run("jobs", "--json"))
+        assert {(row["job"], row["table"], row["status"]) for row in told} == {
+            (done, "db.t", "committed"),
+            (request.job, "db.other", "committing"),
+        }
+        assert only_json(run("jobs", "--json", "--limit", "1"))[0]["job"] == request.job, "newest first"
+        assert [row["job"] for row in only_json(run("jobs", "db.t", "--json"))] == [done]
+        shown = run("jobs").stdout
+        assert done in shown
+        assert request.job in shown
+
+    def test_listing_none(self, run: Run, stream: StreamTable) -> None:
+        assert run("jobs", "db.t").stdout == "No jobs.\n"
+        assert only_json(run("jobs", "--json")) == []
+
+
+class TestConfig:
+    """Every setting, its value and where it comes from."""
+
+    def test_for_programs(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / ".env").write_text("ICEFLEET_CORES=3\n")
+        told = only_json(run("config", "--json", ICEFLEET_UNIT_MB="7"))
+        found = {row["setting"]: (row["value"], row["from"]) for row in told}
+        assert found["ICEFLEET_UNIT_MB"] == ("7", "environment")
+        assert found["ICEFLEET_CORES"] == ("3", ".env")
+        assert found["ICEFLEET_MAX_ATTEMPTS"] == ("3", "default")
+        assert {PREFIX + name.upper() for name in Settings.model_fields} <= found.keys()
+        assert all(row["description"] for row in told)
+
+    def test_catalogs_are_listed(self, run: Run) -> None:
+        found = {row["setting"]: row for row in only_json(run("config", "--json"))}
+        assert found["catalog default"]["value"] == "sql"
+        assert found["catalog default"]["from"] == "pyiceberg"
+
+    def test_passwords_are_not_shown(self, run: Run) -> None:
+        for option in ([], ["--json"]):
+            result = run("config", *option, ICEFLEET_BROKER_URL="redis://me:secret@host/0")
+            assert "secret" not in result.output
+            assert "redis://***@host/0" in result.output
+
+    def test_for_people(self, run: Run) -> None:
+        result = run("config")
+        assert result.exit_code == 0
+        assert all(PREFIX + name.upper() in result.stdout for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(Status.COMMITTED, 0), (Status.NOTHING_TO_DO, 0), (Status.PARTIAL, 3), (Status.FAILED, 1), (Status.CANCELLED, 1)],
+)
+def test_what_ends_decides_the_exit_status(
+    run: Run, stream: StreamTable, monkeypatch: pytest.MonkeyPatch, status: Status, expected: int
+) -> None:
+    class Engine:
+        def __init__(self, settings: Settings) -> None: ...
+
+        def run(self, request: Request, told: Told | None = None) -> Report:
+            return Report(job=request.job, table=request.table, status=status, reason="so it is")
+
+    monkeypatch.setattr("producer.fleet.local_engine", Engine)
+    assert run("convert", "db.t").exit_code == expected
+    assert run("convert", "db.t", "--json").exit_code == expected
