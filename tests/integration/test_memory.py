@@ -44,7 +44,7 @@ def stream(create: Create, version: int) -> StreamTable:
     draw = random.Random(3)
 
     def rows(count: int, distinct: bool = False) -> pa.Table:
-        ids = draw.sample(range(500), count) if distinct else [draw.randrange(500) for _ in range(count)]
+        ids = draw.sample(range(500), count) if distinct else [7, *(draw.randrange(500) for _ in range(count - 1))]
         columns = {
             "id": [None if n % 50 == 0 and not distinct else n for n in ids],
             "name": [None if n % 7 == 0 else f"a name as long as many are {n % 20}" for n in ids],
@@ -57,9 +57,8 @@ def stream(create: Create, version: int) -> StreamTable:
         made.append(rows(300), row_group_size=90)
         made.upsert(rows(20, distinct=True), ["id"])
         ids = [["id"], ["name", "day"], ["x", "id"]][number % 3]
-        made.commit(
-            RowDelta([*made.write_equality_deletes(rows(4), ids), *made.write_equality_deletes(rows(2), ["id"])])
-        )
+        again = pa.table({"id": pa.array([7] * 1000, pa.int64())})  # so often that keys are worth grouping
+        made.commit(RowDelta([*made.write_equality_deletes(rows(4), ids), *made.write_equality_deletes(again, ["id"])]))
         if number == 3:
             file = made.data_files()[0]
             if version == 2:
@@ -95,7 +94,7 @@ def budgets() -> dict[str, Budget]:
     usual = budget_of(Settings(broker_url=""))
     return {
         "small": usual,
-        "large": dataclasses.replace(usual, broadcast_bytes=0),
+        "large": dataclasses.replace(usual, broadcast_bytes=8192),
         "in small batches": dataclasses.replace(usual, broadcast_bytes=0, batch_bytes=1),
     }
 

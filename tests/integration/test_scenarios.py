@@ -164,6 +164,12 @@ CASES: dict[str, Case] = {
     "a key that is deleted again and again": Case(
         [append(*LETTERS), delete("id", 1, 1, 1), delete("id", 1), delete("id", 1, 2)], LETTERS[2:], 2, 1
     ),
+    "a key that is deleted a thousand times, and written between": Case(
+        [append((1, "a"), (3, "c")), delete("id", *[1] * 1500), append((1, "b"), (3, "d")), delete("id", *[1] * 1500)],
+        [(3, "c"), (3, "d")],
+        2,
+        2,
+    ),
     "a key that is nowhere, between those that are": Case(
         [append((1, "a"), (3, "c")), delete("id", 2)], [(1, "a"), (3, "c")], 0, 0
     ),
