@@ -28,7 +28,11 @@ from workers.session import NoJava, find_java
 @click.option("--name", default="icefleet@%h", show_default=True, help="The worker's name in Flower; %h is the host.")
 @click.option("--beat", is_flag=True, help="Run the sweeper's clock too; for one worker of the fleet at most.")
 @click.option(
-    "--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"])
+    "--log-level",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    help="From which level on the worker logs, to standard error.",
 )
 def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str) -> None:
     """Serve the fleet at ICEFLEET_BROKER_URL from this machine.
