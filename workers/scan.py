@@ -26,10 +26,10 @@ from workers.unit import KeyFile, Match
 
 #: A file of more rows is read by several tasks, each with row groups of its own.
 _SPLIT_ROWS: Final = 4_000_000
-_TASKS_PER_CORE: Final = 4
+_TASKS_PER_CORE: Final = 3
 #: What opening a file costs, in rows read in that time, and what a task of its own is worth.
 _FILE_ROWS: Final = 50_000
-_TASK_ROWS: Final = 400_000
+_TASK_ROWS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,9 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.driver.memory": f"{budget.heap_bytes >> 20}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+        # Rows are few by the time they reach the JVM: the first compiler is enough, and a unit is over before the
+        # second has paid (a third less processor time for the first unit, no more for the largest).
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging_file.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
