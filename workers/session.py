@@ -93,6 +93,7 @@ def close() -> None:
             gateway.proc.wait(30)
     except (Py4JError, OSError):
         log.debug("the JVM was gone already", exc_info=True)
+        ended.spark.sparkContext.stop()  # once more, for what is left of it on this side
     # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
     SparkContext._gateway = None
     SparkContext._jvm = None

@@ -1,0 +1,86 @@
+"""The Spark session of a process: where it runs, what it says, and that a dead one is replaced."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+from tests.support.enginecase import SMALL, Case
+from workers import session
+
+folder = Path(sys.argv[1])
+spill = folder / "spill"
+case = Case(folder)
+case.add([(n, "x", 0) for n in range(10)], 1)
+case.delete((1,), [(5,)], 2)
+
+spark = session.session(SMALL, spill)
+assert session.session(SMALL, spill) is spark
+assert case.check(spark).new_positions == 1
+(kept,) = spill.iterdir()
+assert (kept / "spark.log").exists()
+
+print("killed", file=sys.stderr, flush=True)
+spark.sparkContext._gateway.proc.kill()
+spark.sparkContext._gateway.proc.wait()
+(folder / case.outputs()[0]).unlink()
+again = session.session(SMALL, spill)
+assert again is not spark
+assert case.check(again).new_positions == 1
+assert [path.exists() for path in (kept, spill)] == [False, True]
+
+print("well")
+"""
+
+
+def test_a_process_and_its_sessions(tmp_path: Path) -> None:
+    shadow = tmp_path / "elsewhere"
+    (shadow / "workers").mkdir(parents=True)
+    (shadow / "workers" / "__init__.py").write_text("raise ImportError('not this one')")
+    (shadow / "pyarrow.py").write_text("raise ImportError('nor this')")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "data").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-P", tmp_path / "script.py", tmp_path / "data"],
+        cwd=shadow,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+    assert done.stderr.startswith("killed")  # nothing was said before
+    assert not list((tmp_path / "data" / "spill").iterdir())  # closed when the process ended
+
+
+def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from workers import java
+
+    old = tmp_path / "old"
+    (old / "bin").mkdir(parents=True)
+    (old / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    (old / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "_USUAL_PLACES", ())
+    java.find_java.cache_clear()
+    try:
+        with pytest.raises(java.NoJava, match=r"Java 17 or newer.*apt-get install openjdk-17"):
+            java.find_java()
+        (old / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
+        assert java.find_java() == old
+    finally:
+        java.find_java.cache_clear()
