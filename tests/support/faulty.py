@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -104,13 +105,21 @@ class Jobs:
         self.slept: list[float] = []
         self.broken: set[int] = set()
         self._late = 0.0
-        real = time.time
+        self._thread = threading.get_ident()
+        real, self._real_sleep = time.time, time.sleep
         monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
         monkeypatch.setattr("tasks.convert.convert", self._convert)
         monkeypatch.setattr("tasks.convert.session", lambda *_: None)
         monkeypatch.setattr("tasks.local.find_java", lambda: None)
-        monkeypatch.setattr(time, "sleep", self.slept.append)
+        monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "time", lambda: real() + self._late)
+
+    def _sleep(self, seconds: float) -> None:
+        """Note a pause of ours; threads that libraries keep in this process sleep as ever."""
+        if threading.get_ident() == self._thread:
+            self.slept.append(seconds)
+        else:
+            self._real_sleep(seconds)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
