@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     ForbiddenError,
@@ -50,14 +51,13 @@ def open_table(catalog: str, table: str) -> Table:
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
-        raise Refused(
-            Reason.UNKNOWN_TABLE, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}"
-        ) from error
+        raise Refused(Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}.") from error
     except ValidationError as error:
-        if "format_version" in str(error) or "format-version" in str(error):
+        kind, message = _first(error)
+        if kind == "union_tag_invalid":  # PyIceberg tells versions apart by this field
             sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."
             raise Refused(Reason.FORMAT_VERSION, sentence) from error
-        raise Corrupt(f"The metadata of {table} cannot be read: {_line(error)}") from error
+        raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
         raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
 
@@ -73,6 +73,14 @@ def table_names(catalog: Catalog) -> Iterator[str]:
             pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
         except (NotImplementedError, NoSuchNamespaceError):
             continue  # this kind of catalog has no nested namespaces
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    """What is wrong first, by pydantic's name of it and in a sentence."""
+    if isinstance(error.__cause__, pydantic.ValidationError):
+        first = error.__cause__.errors()[0]
+        return first["type"], first["msg"]
+    return "", _line(error)
 
 
 def _line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from pyiceberg.utils.config import Config
 from producer import view
 from producer.board import masked
 from producer.catalog import open_table
-from producer.errors import IcefleetError, Refused
+from producer.errors import Failed, IcefleetError, Refused
 from producer.fleet import Fleet
 from producer.job import Job
 from producer.messages import Report, Request, Status
@@ -57,7 +57,14 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except IcefleetError as error:
-            _fail(error, ctx.params.get("as_json", False) or "--json" in sys.argv)
+            _fail(error, "--json" in sys.argv)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt):
+            raise
+        except Exception as error:  # catalogs and storage raise what their clients raise
+            if ctx.params.get("verbose"):
+                raise
+            text = str(error).strip() or type(error).__name__
+            _fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"), "--json" in sys.argv)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

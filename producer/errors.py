@@ -16,6 +16,7 @@ class Reason(StrEnum):
     CONFIGURATION = "configuration"
     UNKNOWN_CATALOG = "unknown catalog"
     UNKNOWN_TABLE = "unknown table"
+    DENIED = "access denied"
     UNKNOWN_BRANCH = "unknown branch"
     UNKNOWN_JOB = "unknown job"
     FORMAT_VERSION = "format version"

@@ -347,6 +347,17 @@ class TestConvert:
         assert result.exit_code == 1
         assert result.stderr == f"Corrupt: The manifest {manifest} is missing.\n"
 
+    def test_a_catalog_that_goes_away_is_a_sentence_too(
+        self, run: Run, stream: StreamTable, catalog: FaultyCatalog
+    ) -> None:
+        catalog.unreachable = 3
+        result = run("convert", "db.t")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == "Failed: the catalog is away (ConnectionError; -v shows where)\n"
+        assert only_json(run("plan", "db.t", "--json"))["status"] == "failed"
+        with pytest.raises(ConnectionError):
+            run("-v", "plan", "db.t")
+
     def test_nested_namespaces(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
         stream = StreamTable.create(catalog, "lake.db.t", SCHEMA)
         stream.append(rows(1, 2))
@@ -449,7 +460,8 @@ class TestJobs:
             (done, "db.t", "committed"),
             (request.job, "db.other", "committing"),
         }
-        assert only_json(run("jobs", "--json", "--limit", "1"))[0]["job"] == request.job, "newest first"
+        newest = only_json(run("jobs", "--json", "--limit", "1"))
+        assert [row["job"] for row in newest] == [request.job]
         assert [row["job"] for row in only_json(run("jobs", "db.t", "--json"))] == [done]
         shown = run("jobs").stdout
         assert done in shown

@@ -1,0 +1,109 @@
+"""Opening of tables: what goes wrong is told apart by what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.exceptions import ForbiddenError, OAuthError, UnauthorizedError
+
+from producer.catalog import open_catalog, open_table, table_names
+from producer.errors import Corrupt, Reason, Refused
+from tasks.testing import StreamTable
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryCatalog]:
+    catalog = InMemoryCatalog("default", warehouse=f"file://{tmp_path}")
+    monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def stream(catalog: InMemoryCatalog) -> StreamTable:
+    return StreamTable.create(catalog, "db.t", pa.schema([("id", pa.int64())]))
+
+
+@pytest.mark.parametrize("table", ["db.nope", "nope.t", "a.b.c"])
+def test_a_table_that_is_not_there(stream: StreamTable, table: str) -> None:
+    with pytest.raises(Refused, match=f"^There is no table '{table}' in catalog 'default'.$") as refused:
+        open_table("default", table)
+    assert refused.value.reason == Reason.UNKNOWN_TABLE
+
+
+def test_a_catalog_that_is_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        Refused, match=r"There is no usable catalog 'nope': configure it in .*PYICEBERG_CATALOG__NOPE__"
+    ):
+        open_catalog("nope")
+    monkeypatch.setattr("producer.catalog.load_catalog", lambda name: load_catalog(name, type="strange"))
+    with pytest.raises(Refused, match="There is no usable catalog 'nope'"):
+        open_catalog("nope")
+
+
+def test_a_catalog_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "producer.catalog.load_catalog", lambda name: load_catalog(name, type="rest", uri="http://127.0.0.1:1")
+    )
+    with pytest.raises(Refused, match=r"^Catalog 'far' does not answer: ") as refused:
+        open_catalog("far")
+    assert refused.value.reason == Reason.UNKNOWN_CATALOG
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("no"), OAuthError("no")])
+def test_a_table_that_may_not_be_seen_is_not_one_that_is_gone(
+    catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A job whose table is gone is given up; one whose token has expired must not be."""
+
+    def deny(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(catalog, "load_table", deny)
+    with pytest.raises(Refused, match=r"^Catalog 'default' denies access to 'db\.t': no\.$") as refused:
+        open_table("default", "db.t")
+    assert refused.value.reason == Reason.DENIED
+
+
+@pytest.mark.parametrize("contents", [b"", b"nothing of the kind", b'{"format-version": 2', b"[1]", b"{}"])
+def test_metadata_that_cannot_be_read(stream: StreamTable, contents: bytes) -> None:
+    Path(stream.table.metadata_location.removeprefix("file://")).write_bytes(contents)
+    with pytest.raises(Corrupt, match=r"^The metadata of db\.t cannot be read: "):
+        open_table("default", "db.t")
+
+
+@pytest.mark.parametrize("version", ["4", "0", "-1"])
+def test_a_format_version_of_another_time(stream: StreamTable, version: str) -> None:
+    path = Path(stream.table.metadata_location.removeprefix("file://"))
+    path.write_text(path.read_text().replace('"format-version":2', f'"format-version":{version}'))
+    with pytest.raises(Refused, match=r"^db\.t has a format version that is not supported") as refused:
+        open_table("default", "db.t")
+    assert refused.value.reason == Reason.FORMAT_VERSION
+
+
+def test_metadata_that_is_missing(stream: StreamTable) -> None:
+    location = stream.table.metadata_location
+    Path(location.removeprefix("file://")).unlink()
+    with pytest.raises(Corrupt, match=r"^The metadata file of db\.t is missing: ") as corrupt:
+        open_table("default", "db.t")
+    assert location.removeprefix("file://") in str(corrupt.value)
+
+
+def test_other_errors_may_pass_and_come_through(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: str) -> None:
+        raise ConnectionError("try later")
+
+    monkeypatch.setattr(catalog, "load_table", away)
+    with pytest.raises(ConnectionError):
+        open_table("default", "db.t")
+
+
+def test_tables_of_nested_namespaces_are_listed(catalog: InMemoryCatalog) -> None:
+    for name in ("db.t", "db.u", "lake.db.t"):
+        StreamTable.create(catalog, name, pa.schema([("id", pa.int64())]))
+    assert sorted(table_names(catalog)) == ["db.t", "db.u", "lake.db.t"]
