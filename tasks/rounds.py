@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from producer.catalog import open_table
-from producer.errors import Conflict, Corrupt, IcefleetError, Refused
+from producer.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
 from producer.history import report_from_history
 from producer.messages import Failure, Plan, Report, Request, Staged, Status
 from producer.planner import plan as plan_table
@@ -100,6 +100,7 @@ def _commit(
     except Unanswered:
         raise
     except IcefleetError as error:
+        _raise_if_it_may_pass(error)
         status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
         return _end(context, summed(plan, None, failures), plan, status, str(error))
     report = summed(plan, done, failures)
@@ -124,8 +125,15 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
     """Whether the cancellation came too late."""
     try:
         return committed(context.reload(plan), plan) is not None
-    except IcefleetError:
+    except IcefleetError as error:
+        _raise_if_it_may_pass(error)
         return False  # no table or no branch to have committed to
+
+
+def _raise_if_it_may_pass(error: IcefleetError) -> None:
+    """A catalog that is away, or access that is denied for now, ends no job: what is staged stays staged."""
+    if isinstance(error, Refused) and error.reason in (Reason.UNKNOWN_CATALOG, Reason.DENIED):
+        raise error
 
 
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
@@ -156,6 +164,7 @@ def _plan_again(
             table, plan.request, unit_bytes=settings.unit_mb << 20, round_=plan.round + 1, only=only, before=before
         )
     except IcefleetError as error:
+        _raise_if_it_may_pass(error)
         report = before or report_of(plan.request, Status.COMMITTING)
         status = Status.PARTIAL if report.snapshot_id is not None else Status.FAILED
         return _end(context, report, plan, status, str(error))

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from producer.errors import Refused
 from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS, snapshots_of
 from producer.manifests import LiveFile
 from producer.messages import Report, Status
@@ -439,6 +440,40 @@ class TestLostAnswers:
         report = jobs.run(request)
         assert_converted(stream, report, ROWS + Counter({(7, "a"): 1}))
         assert len(made(stream, report)) == len(catalog.asked) == 1
+
+    def test_a_token_that_expires_leaves_the_job_to_be_taken_up(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
+    ) -> None:
+        def expire(commit: Any) -> Any:
+            catalog.denied = 1
+            raise CommitFailedException("the branch has moved")
+
+        catalog.faults.append(expire)
+        request = jobs.request()
+        step = jobs.start(request)
+        with pytest.raises(Refused, match="the token has expired"):
+            jobs.end(step)
+        assert_converted(stream, jobs.run(request))
+        assert len(jobs.staged) == 1
+
+    def test_and_so_does_one_that_expires_before_another_round(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
+    ) -> None:
+        def expire(commit: Any) -> Any:
+            answer = commit()
+            catalog.denied = 1
+            return answer
+
+        catalog.faults.append(expire)
+        request = jobs.request()
+        step = jobs.start(request)
+        compact(stream, data(stream)[:1], rows(1, 2, 3), sequence_number=1)
+        with pytest.raises(Refused, match="the token has expired"):
+            jobs.end(step)
+        report = jobs.run(request)
+        assert_converted(stream, report)
+        assert len(made(stream, report)) == 2
+        assert report.removed_equality_delete_files == 2
 
     def test_a_success_before_an_upgrade_is_still_one(
         self, create: Callable[..., StreamTable], catalog: FaultyCatalog, jobs: Jobs

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
@@ -66,8 +66,9 @@ class FaultyCatalog(InMemoryCatalog):
         super().__init__("default", warehouse=f"file://{folder}")
         #: What happens to the next commits; those after them succeed.
         self.faults: deque[Fault] = deque()
-        #: How often the next loads of a table fail.
+        #: How often the next loads of a table fail, because the catalog is away, or says that they are not allowed.
         self.unreachable = 0
+        self.denied = 0
         #: Commits by jobs that were asked for.
         self.asked: list[Snapshot] = []
 
@@ -75,6 +76,9 @@ class FaultyCatalog(InMemoryCatalog):
         if self.unreachable > 0:
             self.unreachable -= 1
             raise ConnectionError("the catalog is away")
+        if self.denied > 0:
+            self.denied -= 1
+            raise ForbiddenError("the token has expired")
         return super().load_table(identifier)
 
     def commit_table(
