@@ -82,7 +82,7 @@ class LocalFleet:
 
     def inspect(self, nodes: int = 3) -> Inspect:
         """What workers say of themselves; as soon as that many have answered."""
-        return self.celery.control.inspect(timeout=5, limit=nodes)
+        return self.celery.control.inspect(timeout=2, limit=nodes)
 
     def store(self, job: str) -> JobStore:
         """A job's records, found as the sweeper finds them: at its table."""

@@ -175,7 +175,7 @@ def test_every_message_twice(fleet: LocalFleet) -> None:
     case.ended(job)
 
 
-@pytest.mark.parametrize("format_version", [2, 3])
+@pytest.mark.parametrize("format_version", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_one_unit_twice_side_by_side(fleet: LocalFleet, tmp_path: Path, format_version: int) -> None:
     case = Case.of(fleet, f"racing{format_version}", units=1, format_version=format_version)
     fleet.processes.kill("committer")  # its sweeper would find the job and have it done

@@ -17,10 +17,10 @@ from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-UNITS = 24
-BLOWS = 10
-#: Seconds between two blows: a worker that lost its session gets some units done before the next one.
-PAUSE = (8.0, 25.0)
+UNITS = 40
+BLOWS = 20
+#: Seconds between two blows; a session takes about as long to start.
+PAUSE = (2.0, 9.0)
 
 
 @pytest.fixture

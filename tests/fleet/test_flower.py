@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -13,6 +14,7 @@ import pytest
 
 from tests.fleet.converted import PARTITIONS, Converted
 from tests.fleet.localfleet import LOGIN, LocalFleet
+from tests.fleet.tables import streamed
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
@@ -52,6 +54,23 @@ def test_progress_is_seen_while_a_unit_runs(converted: Converted) -> None:
         percent, done, files = map(int, found.groups())
         assert 0 < files <= 10
         assert percent == 100 * done // files
+
+
+def test_progress_grows_file_by_file(fleet: LocalFleet) -> None:
+    table = streamed(fleet.catalog, "db.files", partitions=1, rows=4000, files=40, upserts=1)
+    job = fleet.fleet.convert("db.files")
+    fleet.planned(job.id)
+    seen: dict[str, str] = {}
+    while not job.status.ended:
+        with suppress(HTTPError):  # not known to Flower yet
+            task = fleet.flower(f"/api/task/info/convert:{job.id}:0:0")
+            seen[_shown(task)] = task["state"]
+    progress = [found.groups() for text, state in seen.items() if (found := PROGRESS.fullmatch(text))]
+    assert {state for text, state in seen.items() if PROGRESS.fullmatch(text)} == {"PROGRESS"}
+    dones = [int(done) for _, done, _ in progress]
+    assert dones == sorted(dones)
+    assert any(0 < done < 41 for done in dones), seen
+    assert {int(files) for _, _, files in progress} == {len(table.data_files())} == {41}
 
 
 def test_results_are_sentences(converted: Converted) -> None:
@@ -102,11 +121,15 @@ class TestPage:
     """The page itself, in a browser without a screen."""
 
     def test_list_of_tasks(self, fleet: LocalFleet, converted: Converted, tmp_path: Path) -> None:
+        job = fleet.fleet.convert("db.events", where="part = 3")  # the latest comes first
+        job.wait(60)
+        fleet.settle()
         page = _page(fleet, "/tasks", tmp_path)
+        assert "icefleet.plan" in page
         assert "icefleet.convert" in page
         assert "db.events" in page
+        assert job.id in page
         assert re.search(r"part=\d+", page)
-        assert converted.job.id in page
         assert re.search(r"\d+ rows in \d+ delete files or vectors", page)
         picture = _picture(fleet, "/tasks", tmp_path)
         assert picture.read_bytes().startswith(b"\x89PNG")
