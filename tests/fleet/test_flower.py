@@ -56,6 +56,7 @@ def test_progress_is_seen_while_a_unit_runs(converted: Converted) -> None:
         assert percent == 100 * done // files
 
 
+@pytest.mark.slow
 def test_progress_grows_file_by_file(fleet: LocalFleet) -> None:
     table = streamed(fleet.catalog, "db.files", partitions=1, rows=4000, files=40, upserts=1)
     job = fleet.fleet.convert("db.files")
