@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -70,18 +69,6 @@ class Trap:
             self.sprung = True
             raise Killed
         self.seen += 1
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[FaultyCatalog]:
-    catalog = FaultyCatalog(tmp_path)
-    yield catalog
-    catalog.close()
-
-
-@pytest.fixture
-def jobs(catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    return Jobs(catalog, monkeypatch)
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""Commits that lose the race for the head, and committers that race each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from producer.messages import Status
+from tasks.rounds import Ended, Stage, advance
+from tasks.testing import StreamTable
+from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile
+
+
+class TestLostRaces:
+    """A commit that loses is built again from the same staged files."""
+
+    @pytest.mark.parametrize("times", [1, 4])
+    def test_it_is_tried_again(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs, times: int) -> None:
+        catalog.faults.extend([lose] * times)
+        report = jobs.run()
+        assert_converted(stream, report)
+        assert len(made(stream, report)) == 1
+        assert len(catalog.asked) == times + 1
+        assert len(jobs.staged) == 1, "nothing is staged again"
+        assert len(jobs.slept) == times
+        assert all(0 <= seconds <= 10 for seconds in jobs.slept)
+
+    def test_pauses_grow(self, create: Create, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        fill(create())
+        jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 40})
+        catalog.faults.extend([lose] * 39)
+        jobs.run()
+        assert max(jobs.slept[:3]) < 1 < max(jobs.slept[10:])
+        assert max(jobs.slept) <= 10
+
+    def test_after_the_last_attempt_nothing_is_left(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
+    ) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 3})
+        before, metadata = on_disk(stream), stream.table.metadata_location
+        catalog.faults.extend([lose] * 3)
+        report = jobs.run()
+        assert (report.status, report.exit_status) == (Status.FAILED, 1)
+        assert report.reason is not None
+        assert report.reason.startswith("Other writers were faster 3 times: nothing was committed;")
+        assert len(catalog.asked) == 3
+        assert len(jobs.slept) == 2
+        assert_untouched(stream, before, metadata)
+
+    def test_the_next_job_succeeds(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 1})
+        catalog.faults.append(lose)
+        assert jobs.run().status is Status.FAILED
+        assert_converted(stream, jobs.run())
+
+    def test_a_writer_who_really_was_faster(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        catalog.faults.extend([meanwhile(lambda n=n: stream.append(rows(n))) for n in (7, 8)])
+        report = jobs.run()
+        assert_converted(stream, report, ROWS + Counter({(7, "a"): 1, (8, "a"): 1}))
+        [snapshot] = made(stream, report)
+        assert snapshot.sequence_number == 7
+        assert len(jobs.staged) == 1
+
+    def test_a_writer_on_another_branch(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        catalog.faults.append(meanwhile(lambda: stream.append(rows(7), branch="audit")))
+        report = jobs.run()
+        assert_converted(stream, report)
+        assert len(equality(stream, "audit")) == 2
+        numbers = [snapshot.sequence_number for snapshot in stream.table.metadata.snapshots]
+        assert len(set(numbers)) == len(numbers)
+
+
+class TestTwoCommitters:
+    """The same commit message, delivered twice and worked on side by side."""
+
+    def test_one_of_them_commits(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        request = jobs.request()
+        step = jobs.start(request)
+        assert isinstance(step, Stage)
+        found: list[Any] = []
+
+        def other(commit: Any) -> Any:
+            found.append(advance(jobs.context(request), jobs.settings))
+            return commit()
+
+        catalog.faults.append(other)
+        first = advance(jobs.context(request), jobs.settings)
+        [second] = found
+        assert isinstance(first, Ended)
+        assert isinstance(second, Ended)
+        assert second.report is not None
+        assert_converted(stream, second.report)
+        assert len(made(stream, second.report)) == 1
+        assert first.report is None or first.report.snapshot_id == second.report.snapshot_id
+
+    def test_none_ends_the_job_under_the_other(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        """The second one is cancelled in the middle of the first one's commit."""
+        request = jobs.request()
+        jobs.start(request)
+
+        def other(commit: Any) -> Any:
+            jobs.context(request).store.cancel()
+            advance(jobs.context(request), jobs.settings)
+            return commit()
+
+        catalog.faults.append(other)
+        step = advance(jobs.context(request), jobs.settings)
+        report = jobs.end(step)
+        assert_converted(stream, report)
