@@ -35,10 +35,9 @@ def convert(
     before = {target.index: _deleted_before(unit, target, named, io) for target in unit.targets}
     fresh = {index: positions - before[index] for index, positions in sorted(found.items())}
     changed = [target for target in unit.targets if fresh.get(target.index)]
-    if unit.format_version >= 3:
-        vectors, deletes = _vectors(unit, io, changed, fresh, before), ()
-    else:
-        vectors, deletes = (), tuple(_deletes(unit, io, changed, fresh))
+    version_3 = unit.format_version >= 3
+    vectors = _vectors(unit, io, changed, fresh, before) if version_3 else ()
+    deletes = () if version_3 else tuple(_deletes(unit, io, changed, fresh))
     if progress is not None:
         progress(len(unit.targets), len(unit.targets))
     return ConversionResult(

@@ -12,7 +12,7 @@ from producer.planner import plan
 from tasks.conversion import Conversion
 from tasks.decision import Decision, decide
 from tasks.head import Head
-from tasks.testing.writer import TableWriter
+from tasks.testing import StreamTable
 from tests.support.plainengine import convert
 
 
@@ -20,7 +20,7 @@ from tests.support.plainengine import convert
 class Round:
     """A plan, and what of it has been staged."""
 
-    stream: TableWriter
+    stream: StreamTable
     planned: Planned
     staged: dict[int, Staged] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class Round:
 
 
 def planned(
-    stream: TableWriter, *, unit_bytes: int = 1 << 28, only: frozenset[str] | None = None, **asked: Any
+    stream: StreamTable, *, unit_bytes: int = 1 << 28, only: frozenset[str] | None = None, **asked: Any
 ) -> Round:
     """Plan a conversion of a table as it is now."""
     request = Request.new(stream.identifier, **asked)

@@ -194,7 +194,7 @@ class TestDataFilesThatAreNew:
         [other] = paths(data(stream)) - {scanned}
         stream.remove_files([other])
         head = round_.head()
-        assert (head.added_data, head.gone_data) == ([], {other})
+        assert (head.added_data, head.gone_data) == ([], frozenset({other}))
         assert targets(round_.decide()) == {scanned}
         assert len(round_.decide().retired) == 1
 

@@ -178,8 +178,8 @@ class TestUnits:
     def test_a_position_delete_of_another_partition_is_no_matter_what_it_names(self, stream: StreamTable) -> None:
         stream.append(rows(1, 2))
         [file] = stream.data_files()
-        named = {"content": DataFileContent.POSITION_DELETES, "referenced_data_file": file.path}
-        stream.commit(RowDelta([odd(stream, "s3://x/odd", "b", **named)]))
+        content = DataFileContent.POSITION_DELETES
+        stream.commit(RowDelta([odd(stream, "s3://x/odd", "b", content, referenced_data_file=file.path)]))
         stream.delete_where_equal(rows(1), ["id"])
         [unit] = planned(stream).units
         assert unit.positions == ()

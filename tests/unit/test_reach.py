@@ -26,7 +26,7 @@ SCHEMA = Schema(
     NestedField(2, "p", StringType(), required=False),
     NestedField(3, "x", DoubleType(), required=False),
 )
-IDENTITY = IdentityTransform()
+IDENTITY: Any = IdentityTransform()
 #: Spec 0 has no fields, 1 is by p, 2 by x, 3 by both, 4 was by p, 5 is by p in another way.
 TABLE = metadata(
     SCHEMA,

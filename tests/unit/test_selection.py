@@ -29,7 +29,7 @@ SCHEMA = Schema(
     NestedField(4, "day", DateType()),
     NestedField(5, "tz", TimestamptzType()),
 )
-REGION = (2, IdentityTransform(), "region")
+REGION: tuple[int, Any, str] = (2, IdentityTransform(), "region")
 #: Days since 1970.
 MAY_1 = 19844
 
@@ -97,7 +97,7 @@ def test_other_parts_of_time() -> None:
 
 def test_buckets_are_cut_in_two_by_every_value() -> None:
     """Bucket 3 is where 5 is, together with others."""
-    bucket = (1, BucketTransform(4), "bucket")
+    bucket: tuple[int, Any, str] = (1, BucketTransform(4), "bucket")
     assert selected("id = 5", bucket, 0, 1, 2, None) == []
     assert selected("id = 5", bucket, 3) == ["refused"]
     assert selected("id in (5, 6)", bucket, 1, 3) == ["refused", "refused"]

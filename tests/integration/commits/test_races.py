@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ class TestLostRaces:
         assert_converted(stream, jobs.run())
 
     def test_a_writer_who_really_was_faster(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
-        catalog.faults.extend([meanwhile(lambda n=n: stream.append(rows(n))) for n in (7, 8)])
+        catalog.faults.extend([meanwhile(partial(stream.append, rows(n))) for n in (7, 8)])
         report = jobs.run()
         assert_converted(stream, report, ROWS + Counter({(7, "a"): 1, (8, "a"): 1}))
         [snapshot] = made(stream, report)
