@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -194,6 +194,11 @@ class LiveFile:
         return self.path, self.content_offset
 
 
+#: Live files of manifests that were read: a manifest never changes. By what its list says of it, since one list may
+#: give it row ids that an earlier one did not.
+KnownManifests: TypeAlias = dict[ManifestFile, list[LiveFile]]
+
+
 def first_row_id(manifest: ManifestFile) -> int | None:
     """Row id from which a data manifest's files take theirs; None until a list of format version 3 assigned one."""
     row_id: int | None = manifest[_LIST_FIRST_ROW_ID]
@@ -224,14 +229,27 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
     return [_inherit(entry, manifest) for entry in live]
 
 
-def read_manifests(io: FileIO, manifests: Iterable[ManifestFile], *, threads: int = 8) -> Iterator[LiveFile]:
+def read_manifests(
+    io: FileIO, manifests: Iterable[ManifestFile], *, known: KnownManifests | None = None, threads: int = 8
+) -> Iterator[LiveFile]:
     """Live files of many manifests, in order; the manifests are fetched side by side.
+
+    Args:
+        known: What was read before, which is not read again; what is read now is added to it.
 
     Raises:
         Corrupt: as :func:`read_manifest`, for the first manifest in order that cannot be read.
     """
+    kept = {} if known is None else known
+
+    def read(manifest: ManifestFile) -> list[LiveFile]:
+        return kept[manifest] if manifest in kept else read_manifest(io, manifest)
+
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="manifests") as pool:
-        for files in pool.map(lambda manifest: read_manifest(io, manifest), manifests):
+        wanted = list(manifests)
+        for manifest, files in zip(wanted, pool.map(read, wanted), strict=True):
+            if known is not None:
+                known[manifest] = files
             yield from files
 
 

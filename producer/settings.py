@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     unit_mb: int = Field(256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split")
     max_attempts: int = Field(3, ge=1, le=100, description="times that a unit is tried before it counts as failed")
     max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
-    commit_attempts: int = Field(10, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
+    commit_attempts: int = Field(20, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
     heap_mb: int = Field(

@@ -16,7 +16,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 
 from producer.errors import Conflict, Failed, IcefleetError
 from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
-from producer.manifests import FILE_PATH_ID
+from producer.manifests import FILE_PATH_ID, KnownManifests
 from producer.messages import Plan, Scope, Staged, StagedDeleteFile, StagedVector
 from producer.partitions import decode_partition, partition_type
 from producer.planner import branch_head
@@ -59,6 +59,8 @@ class _Attempts:
 
     flight: InFlight | None = None
     doubtful: list[tuple[PreparedSnapshot, list[str]]] = field(default_factory=list)
+    #: What was read, so that an attempt after a lost race is faster than the writer that won it.
+    known: KnownManifests = field(default_factory=dict)
 
     def begin(self, context: JobContext, plan: Plan) -> InFlight:
         """Note that an attempt begins."""
@@ -124,7 +126,7 @@ def _attempt(
     table = context.reload(plan)
     if (snapshot := committed(table, plan)) is not None:
         return Committed(snapshot, _left_behind(table, plan, staged))
-    head = Head.of(table, plan)
+    head = Head.of(table, plan, attempts.known)
     decision = decide(plan, staged, head)
     if plan.request.all_or_nothing and decision.again:
         raise Conflict("concurrent commits reached into its partitions")
@@ -138,7 +140,7 @@ def _attempt(
     if context.store.ended():
         raise CommitFailedException("another committer is ending the job")
     merged, paths = _merge(table, plan, decision, name)
-    prepared = _prepare(table, plan, staged, failed, decision, merged, snapshot_id, name)
+    prepared = _prepare(table, plan, staged, failed, decision, merged, snapshot_id, name, attempts.known)
     if not flight.fresh:
         prepared.discard()
         delete_files(table.io, paths)
@@ -191,6 +193,7 @@ def _prepare(
     merged: list[NewFile],
     snapshot_id: int,
     name: str,
+    known: KnownManifests,
 ) -> PreparedSnapshot:
     update = SnapshotUpdate(
         table,
@@ -206,6 +209,7 @@ def _prepare(
         },
         snapshot_id=snapshot_id,
         name=name,
+        known=known,
     )
     update.add(_position_delete(table, plan, unit, delete) for unit, delete in decision.deletes)
     update.add(_vector(table, unit, vector) for unit, vector in decision.vectors)

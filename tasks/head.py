@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyiceberg.io import FileIO
@@ -12,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from producer.errors import Conflict
 from producer.history import JOB, ROUND
-from producer.manifests import LiveFile, read_manifest_list, read_manifests
+from producer.manifests import KnownManifests, LiveFile, read_manifest_list, read_manifests
 from producer.messages import Plan
 from producer.planner import branch_head
 
@@ -29,10 +30,15 @@ class Head:
     plan: Plan
     snapshot: Snapshot
     base: Snapshot
+    #: Manifests that earlier attempts have read.
+    known: KnownManifests = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: Table, plan: Plan) -> Head:
+    def of(cls, table: Table, plan: Plan, known: KnownManifests | None = None) -> Head:
         """Look at a freshly loaded table.
+
+        Args:
+            known: Manifests that earlier attempts have read; what this one reads is added.
 
         Raises:
             Conflict: the plan's snapshot is no ancestor of the head, or the format version has changed.
@@ -42,7 +48,7 @@ class Head:
         snapshot = branch_head(table, plan.request.branch)
         for ancestor in ancestors_of(snapshot, table.metadata):
             if ancestor.snapshot_id == plan.snapshot_id and snapshot is not None:
-                return cls(table.io, plan, snapshot, ancestor)
+                return cls(table.io, plan, snapshot, ancestor, {} if known is None else known)
         raise Conflict(f"snapshot {plan.snapshot_id} is no longer in the history of branch {plan.request.branch}")
 
     @cached_property
@@ -53,7 +59,7 @@ class Head:
     @cached_property
     def deletes(self) -> list[LiveFile]:
         """All delete files and vectors that are live at the head."""
-        return list(read_manifests(self.io, [m for m in self.manifests if m.content == ManifestContent.DELETES]))
+        return list(self._read(m for m in self.manifests if m.content == ManifestContent.DELETES))
 
     @cached_property
     def equality_deletes(self) -> dict[str, LiveFile]:
@@ -81,7 +87,7 @@ class Head:
         kept = {m.manifest_path for m in self.manifests}
         base = read_manifest_list(self.io, self.base) if self.base is not self.snapshot else []
         replaced = [m for m in base if m.content == ManifestContent.DATA and m.manifest_path not in kept]
-        return frozenset(f.path for f in read_manifests(self.io, replaced)) - {f.path for f in self._in_new_manifests}
+        return frozenset(f.path for f in self._read(replaced)) - {f.path for f in self._in_new_manifests}
 
     @cached_property
     def live_data(self) -> frozenset[str]:
@@ -97,7 +103,10 @@ class Head:
             for m in self.manifests
             if m.content == ManifestContent.DATA and m.sequence_number > self.plan.sequence_number
         ]
-        return list(read_manifests(self.io, new))
+        return list(self._read(new))
+
+    def _read(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
+        return read_manifests(self.io, manifests, known=self.known)
 
 
 def committed(table: Table, plan: Plan) -> Snapshot | None:

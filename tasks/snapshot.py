@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from producer.errors import Conflict, Reason, Refused
-from producer.manifests import LiveFile, read_manifest_list, read_manifests
+from producer.manifests import KnownManifests, LiveFile, read_manifest_list, read_manifests
 from tasks.entries import NewFile, added, deleted, existing
 from tasks.manifest_lists import write_manifest_list
 from tasks.manifests import write_manifests
@@ -39,6 +39,7 @@ class SnapshotUpdate:
         create_branch: make the branch, at the head of main, where there is none.
         snapshot_id: of the snapshot to be; a new one by default.
         name: what the names of all its metadata files carry; a new one by default.
+        known: manifests that were read already.
 
     Raises:
         Refused: the branch is missing or is a tag, or the format version is not 2 or 3.
@@ -54,6 +55,7 @@ class SnapshotUpdate:
         create_branch: bool = False,
         snapshot_id: int | None = None,
         name: str | None = None,
+        known: KnownManifests | None = None,
     ) -> None:
         metadata = table.metadata
         if metadata.format_version not in (2, 3):
@@ -73,6 +75,7 @@ class SnapshotUpdate:
         self._properties = dict(properties or {})
         self._snapshot_id = snapshot_id if snapshot_id is not None else metadata.new_snapshot_id()
         self._name = name or str(uuid.uuid4())
+        self._known = known
         self._added: list[NewFile] = []
         self._removed: dict[tuple[str, int | None], LiveFile] = {}
 
@@ -183,7 +186,7 @@ class SnapshotUpdate:
         """Entries of the touched manifests. Small ones end up together: a stream leaves one for each of its commits."""
         batches: dict[tuple[ManifestContent, int], list[ManifestEntry]] = {}
         missing = dict(self._removed)
-        for file in read_manifests(self._table.io, touched):
+        for file in read_manifests(self._table.io, touched, known=self._known):
             gone = missing.pop(file.identity, None) is not None
             entry = deleted(file, snapshot_id) if gone else existing(file)
             batches.setdefault((file.manifest.content, file.spec_id), []).append(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -321,6 +322,7 @@ def test_a_stream_that_goes_on_is_no_conflict(fleet: LocalFleet) -> None:
         parts = pa.array([written % 4] * 20, pa.int32())
         case.table.upsert(pa.table({"id": ids, "part": parts, "note": ["later"] * 20}), ["id"])
         written += 10
+        time.sleep(0.1)  # a busy stream, yet not one that keeps the machine from everything else
     report = job.result()
     assert report.status == Status.COMMITTED, report
     table = case.table.table

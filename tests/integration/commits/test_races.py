@@ -7,7 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 
+from producer import manifests
+from producer.manifests import LiveFile
 from producer.messages import Status
 from tasks.rounds import Ended, Stage, advance
 from tasks.testing import StreamTable
@@ -64,6 +68,32 @@ class TestLostRaces:
         [snapshot] = made(stream, report)
         assert snapshot.sequence_number == 7
         assert len(jobs.staged) == 1
+
+    def test_only_what_is_new_is_read_again(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else each lost race would make the next one longer, and a busy stream would win them all."""
+        read: list[str] = []
+        attempts: list[list[str]] = []
+        real = manifests.read_manifest
+
+        def noted(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+            read.append(manifest.manifest_path)
+            return real(io, manifest)
+
+        def write() -> None:
+            attempts.append(read.copy())
+            stream.append(rows(7))
+            read.clear()
+
+        step = jobs.start(jobs.request())
+        monkeypatch.setattr(manifests, "read_manifest", noted)
+        catalog.faults.extend([meanwhile(write)] * 3)
+        assert jobs.end(step).status is Status.COMMITTED
+        first, second, third = attempts
+        assert first
+        assert len(second) == len(third) == 1, "the one that the other writer has added"
+        assert len({*first, *second, *third}) == len(first) + 2
 
     def test_a_writer_on_another_branch(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
         catalog.faults.append(meanwhile(lambda: stream.append(rows(7), branch="audit")))
