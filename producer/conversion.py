@@ -13,7 +13,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from producer import shares as sharing
 from producer.manifests import LiveFile, read_manifest_list, read_manifests
-from producer.messages import (
+from producer.partitions import PartitionKey, encode_partition, partition_path, partition_type
+from producer.plans import (
     DataFile,
     EqualityDeleteFile,
     Plan,
@@ -24,7 +25,6 @@ from producer.messages import (
     UnitHeader,
     VectorRef,
 )
-from producer.partitions import PartitionKey, encode_partition, partition_path, partition_type
 from producer.reach import DeleteIndex, Group, Reach
 from producer.selection import Selection
 from producer.shares import Share

@@ -22,6 +22,11 @@ COUNTS: Final = {
     "added_position_delete_files": "added-position-delete-files",
     "added_dvs": "added-dvs",
     "added_position_deletes": "added-position-deletes",
+    "rewritten_data_files": "deleted-data-files",
+    "added_data_files": "added-data-files",
+    "removed_delete_files": "removed-delete-files",
+    "removed_bytes": "removed-files-size",
+    "added_bytes": "added-files-size",
 }
 
 

@@ -10,7 +10,8 @@ from kombu.exceptions import OperationalError
 
 from producer.board import masked
 from producer.errors import Reason, Refused
-from producer.messages import JobId, Plan, Request
+from producer.messages import JobId, Request
+from producer.plans import Plan
 from producer.settings import Settings
 
 #: Task names, and the queue that each goes to.

@@ -8,7 +8,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from producer.conversion import ConversionPlanning, Planned
 from producer.errors import Reason, Refused
-from producer.messages import Plan, Report, Request
+from producer.messages import Report, Request
+from producer.plans import Plan
 from producer.selection import Selection
 
 SUPPORTED_VERSIONS = (2, 3)

@@ -18,19 +18,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
 
-from producer.messages import (
-    Attempt,
-    CommitNote,
-    Failure,
-    Operation,
-    Plan,
-    Report,
-    Request,
-    Staged,
-    Unit,
-    UnitHeader,
-    Value,
-)
+from producer.messages import Failure, Operation, Report, Request, Value
+from producer.plans import Plan, Unit, UnitHeader
+from producer.staging import Attempt, CommitNote, Staged
 
 V = TypeVar("V", bound=Value)
 N = TypeVar("N", Attempt, CommitNote)

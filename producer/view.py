@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from producer.job import Progress as JobProgress
-from producer.messages import Plan, Report, Status
+from producer.messages import Report, Status
+from producer.plans import Plan
 
 #: Results go to standard output, progress and refusals to standard error, so that programs can listen.
 out = Console(soft_wrap=True, highlight=False)

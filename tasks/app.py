@@ -9,9 +9,10 @@ from celery import Celery, Task
 
 from producer.board import Board
 from producer.errors import IcefleetError
-from producer.messages import Failure, Report, Request, Staged
+from producer.messages import Failure, Report, Request
 from producer.messenger import COMMIT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
 from producer.settings import Settings
+from producer.staging import Staged
 from tasks.commit import Unanswered
 from tasks.convert import TryAgain, stage
 from tasks.drain import drain

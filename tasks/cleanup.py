@@ -12,7 +12,8 @@ from producer.catalog import open_table
 from producer.errors import Reason, Refused
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
-from producer.messages import Attempt, Plan, UnitHeader
+from producer.plans import Plan, UnitHeader
+from producer.staging import Attempt
 from producer.store import JobStore, delete_files, parallel
 from tasks.head import added_by
 from tasks.job import JobContext

@@ -17,10 +17,11 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from producer.errors import Conflict, Failed, IcefleetError
 from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from producer.manifests import FILE_PATH_ID, KnownManifests
-from producer.messages import Plan, Scope, Staged, StagedDeleteFile, StagedVector
 from producer.partitions import decode_partition, partition_type
 from producer.planner import branch_head
+from producer.plans import Plan, Scope
 from producer.settings import Settings
+from producer.staging import Staged, StagedDeleteFile, StagedVector
 from producer.store import delete_files
 from tasks.cleanup import merged_path
 from tasks.decision import Decision, Merge, decide

@@ -13,19 +13,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
-from producer.messages import (
-    Attempt,
-    DataFile,
-    EqualityDeleteFile,
-    Plan,
-    Scope,
-    Staged,
-    StagedDeleteFile,
-    StagedVector,
-    Unit,
-)
 from producer.partitions import decode_partition, partition_type
+from producer.plans import DataFile, EqualityDeleteFile, Plan, Scope, Unit
 from producer.reach import key_columns
+from producer.staging import Attempt, Staged, StagedDeleteFile, StagedVector
 from workers import unit as engine
 
 GRANULARITY = "write.delete.granularity"

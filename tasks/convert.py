@@ -12,8 +12,10 @@ from pathlib import Path
 from celery.exceptions import SoftTimeLimitExceeded
 
 from producer.errors import Failed
-from producer.messages import Attempt, Failure, Plan, Staged, Unit
+from producer.messages import Failure
+from producer.plans import Plan, Unit
 from producer.settings import Settings
+from producer.staging import Attempt, Staged
 from producer.store import JobStore, delete_files
 from tasks.budget import budget_of
 from tasks.cleanup import withdraw

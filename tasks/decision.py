@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from producer.conversion import vector_ref
 from producer.manifests import LiveFile
-from producer.messages import Plan, Retirement, Staged, StagedDeleteFile, StagedVector, VectorRef
+from producer.plans import Plan, Retirement, VectorRef
+from producer.staging import Staged, StagedDeleteFile, StagedVector
 from tasks.head import Head
 
 

@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from producer.errors import Conflict
 from producer.history import JOB, ROUND
 from producer.manifests import KnownManifests, LiveFile, read_manifest_list, read_manifests
-from producer.messages import Plan
 from producer.planner import branch_head
+from producer.plans import Plan
 
 
 @dataclass(frozen=True)

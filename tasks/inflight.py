@@ -11,8 +11,9 @@ import uuid
 from dataclasses import dataclass
 
 from producer.errors import IcefleetError
-from producer.messages import CommitNote, Plan
 from producer.planner import branch_head
+from producer.plans import Plan
+from producer.staging import CommitNote
 from producer.store import JobStore
 from tasks.job import JobContext
 

@@ -9,7 +9,8 @@ from pyiceberg.table import Table
 
 from producer.catalog import open_catalog, open_table
 from producer.errors import Failed, Reason, Refused
-from producer.messages import JobId, Plan
+from producer.messages import JobId
+from producer.plans import Plan
 from producer.store import JobStore
 
 

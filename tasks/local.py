@@ -8,7 +8,8 @@ import time
 from producer.board import Board
 from producer.engine import Told
 from producer.errors import Reason, Refused
-from producer.messages import Plan, Report, Request
+from producer.messages import Report, Request
+from producer.plans import Plan
 from producer.settings import Settings
 from tasks.convert import Progress, TryAgain, stage
 from tasks.job import JobContext

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from producer.history import COUNTS, count
-from producer.messages import Failure, Plan, Report, Request, Status
+from producer.messages import Failure, Report, Request, Status
+from producer.plans import Plan
 from tasks.commit import Committed
 
 

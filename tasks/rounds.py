@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from producer.catalog import open_table
 from producer.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
 from producer.history import report_from_history
-from producer.messages import Failure, Plan, Report, Request, Staged, Status
+from producer.messages import Failure, Report, Request, Status
 from producer.planner import plan as plan_table
+from producer.plans import Plan
 from producer.settings import Settings
+from producer.staging import Staged
 from producer.store import refusal
 from tasks.cleanup import clean_up
 from tasks.commit import Unanswered, commit

@@ -23,8 +23,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from producer import Fleet, Settings
-from producer.messages import Attempt, Operation, Plan
+from producer.messages import Operation
 from producer.messenger import SWEEP
+from producer.plans import Plan
+from producer.staging import Attempt
 from producer.store import ROOT, JobStore
 from tasks.testing import local_catalog
 from tests.fleet.composefile import REPOSITORY, free_port

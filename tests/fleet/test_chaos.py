@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from producer import Job, Report
-from producer.messages import Request, Staged, Status
+from producer.messages import Request, Status
 from producer.messenger import Messenger
+from producer.staging import Staged
 from tasks.job import JobContext
 from tasks.rounds import Ended, Stage, advance, begin
 from tasks.testing import StreamTable

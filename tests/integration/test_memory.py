@@ -17,8 +17,8 @@ import pytest
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from producer.messages import Attempt
 from producer.settings import Settings
+from producer.staging import Attempt
 from tasks.budget import budget_of
 from tasks.conversion import Conversion
 from tasks.testing import RowDelta, StreamTable

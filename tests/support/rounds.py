@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from producer.conversion import Planned
-from producer.messages import Attempt, Request, Staged
+from producer.messages import Request
 from producer.planner import plan
+from producer.staging import Attempt, Staged
 from tasks.conversion import Conversion
 from tasks.decision import Decision, decide
 from tasks.head import Head

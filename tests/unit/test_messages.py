@@ -11,23 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from producer.errors import Conflict, Corrupt, Failed, Reason, Refused
-from producer.messages import (
-    ENDED,
-    TRANSITIONS,
-    DataFile,
-    JobId,
-    Operation,
-    Plan,
-    Report,
-    Request,
-    Retirement,
-    Staged,
-    StagedDeleteFile,
-    StagedVector,
-    Status,
-    UnitHeader,
-    VectorRef,
-)
+from producer.messages import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
+from producer.plans import DataFile, Plan, Retirement, UnitHeader, VectorRef
+from producer.staging import Staged, StagedDeleteFile, StagedVector
 
 NAMES = st.text(st.characters(exclude_characters=".", exclude_categories=["Cs"]), min_size=1, max_size=12)
 

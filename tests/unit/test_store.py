@@ -11,19 +11,9 @@ import pytest
 from pydantic import ValidationError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from producer.messages import (
-    Attempt,
-    CommitNote,
-    Failure,
-    Operation,
-    Plan,
-    Report,
-    Request,
-    Staged,
-    Status,
-    Unit,
-    UnitHeader,
-)
+from producer.messages import Failure, Operation, Report, Request, Status
+from producer.plans import Plan, Unit, UnitHeader
+from producer.staging import Attempt, CommitNote, Staged
 from producer.store import JobStore, delete_files, parallel
 from tests.support.memoryio import MemoryIO
 

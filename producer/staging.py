@@ -1,0 +1,113 @@
+"""What workers leave beside the table: attempts at units, staged units, commits on their way. Kept as JSON."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from producer.messages import Value
+from producer.plans import Scope, VectorRef
+
+
+class StagedDeleteFile(Value):
+    """A position delete file that was written and is not yet committed."""
+
+    path: str
+    size: int
+    records: int
+    column_sizes: dict[int, int]
+    lower: tuple[str, int]
+    upper: tuple[str, int]
+    split_offsets: tuple[int, ...]
+    scope: int
+    #: Paths of the data files whose rows it names.
+    targets: tuple[str, ...]
+
+
+class StagedVector(Value):
+    """A deletion vector that was written and is not yet committed."""
+
+    path: str
+    #: Of the whole Puffin file.
+    size: int
+    offset: int
+    content_size: int
+    cardinality: int
+    new_positions: int
+    scope: int
+    target: str
+    #: The vector that is part of it, and leaves with the commit.
+    merged: VectorRef | None
+    #: Paths of file-scoped position delete files that are part of it, and leave with the commit.
+    absorbed: tuple[str, ...] = ()
+
+
+class StagedDataFile(Value):
+    """A data file that a compaction wrote and that is not yet committed. Metrics are by field id."""
+
+    path: str
+    size: int
+    records: int
+    #: Index into the staged unit's scopes, which are those of what was written.
+    scope: int
+    column_sizes: dict[int, int]
+    value_counts: dict[int, int]
+    null_value_counts: dict[int, int]
+    nan_value_counts: dict[int, int]
+    #: Single values in hexadecimal (spec, Appendix D).
+    lower_bounds: dict[int, str]
+    upper_bounds: dict[int, str]
+    split_offsets: tuple[int, ...]
+
+
+class Staged(Value):
+    """The record that a unit is staged; written last of all."""
+
+    unit: int
+    attempt: int
+    scopes: tuple[Scope, ...]
+    deletes: tuple[StagedDeleteFile, ...] = ()
+    vectors: tuple[StagedVector, ...] = ()
+    #: Paths of the data files that ``data`` takes the place of (compaction).
+    inputs: tuple[str, ...] = ()
+    data: tuple[StagedDataFile, ...] = ()
+    #: Rows of the inputs that deletes had removed, and that ``data`` does not hold.
+    deleted_rows: int = 0
+    #: For partition-scoped position delete files that were read: every data file that each names.
+    named: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    new_positions: int = 0
+    seconds: float = 0.0
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every file that was written."""
+        return frozenset(file.path for files in (self.deletes, self.vectors, self.data) for file in files)
+
+
+class Attempt(Value):
+    """A try at a unit, noted before anything else is written."""
+
+    unit: int
+    number: int
+    #: Tells tries apart that took the same number.
+    token: str
+    host: str
+    started: float
+    #: Every path that may be written.
+    paths: tuple[str, ...] = ()
+
+
+class CommitNote(Value):
+    """That a committer is at a round's commit, noted before it writes anything and until its fate is known."""
+
+    #: Tells committers apart that took the same number.
+    token: str
+    #: When the attempt began that is on its way now.
+    started: float
+    #: The branch's head that this attempt builds on: it cannot happen on another one.
+    head: int | None = None
+    #: The snapshots that it builds, by the name that their files share.
+    snapshots: dict[str, int] = Field(default_factory=dict)
+    #: Whether all of it is known to be in the table, or never to come there.
+    settled: bool = False
+    #: Whether something of it is in the table.
+    happened: bool = False
