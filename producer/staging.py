@@ -94,6 +94,9 @@ class Attempt(Value):
     started: float
     #: Every path that may be written.
     paths: tuple[str, ...] = ()
+    #: Where paths that could not be told beforehand are noted: the base of a journal, and its number of tasks.
+    journal: str | None = None
+    tasks: int = 0
 
 
 class CommitNote(Value):
