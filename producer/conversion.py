@@ -4,38 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from producer import shares as sharing
 from producer.manifests import LiveFile, read_manifest_list, read_manifests
-from producer.partitions import PartitionKey, encode_partition, partition_path, partition_type
-from producer.plans import (
-    DataFile,
-    EqualityDeleteFile,
-    Plan,
-    PositionDeleteFile,
-    Retirement,
-    Scope,
-    Unit,
-    UnitHeader,
-    VectorRef,
-)
+from producer.partitions import PartitionKey
+from producer.plans import Plan, Retirement, Unit, UnitHeader
 from producer.reach import DeleteIndex, Group, Reach
 from producer.selection import Selection
 from producer.shares import Share
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan and the units it names."""
-
-    plan: Plan
-    units: tuple[Unit, ...]
+from producer.units import Planned, Reached, UnitMaker, refused_label
 
 
 class ConversionPlanning:
@@ -63,6 +45,7 @@ class ConversionPlanning:
             if delete.content != DataFileContent.EQUALITY_DELETES or only is None or delete.path in only
         ]
         self.index = DeleteIndex(wanted, self.metadata)
+        self.maker = UnitMaker(self.metadata, self.index, wanted)
         #: Groups that reach a data file which the filter leaves out, with the sequence number of the oldest such file.
         self.left_out: dict[Group, int] = {}
 
@@ -82,14 +65,14 @@ class ConversionPlanning:
 
     # -- from data files to shares ---------------------------------------------------------------------------
 
-    def _reached(self) -> dict[PartitionKey, list[tuple[LiveFile, tuple[Reach, ...]]]]:
+    def _reached(self) -> dict[PartitionKey, list[Reached]]:
         """The data files that some equality delete may remove a row of, by partition."""
         newest = self.index.newest
         # A manifest whose oldest file is as new as the newest delete has nothing that a delete reaches.
         older = [
             m for m in self.manifests if m.content == ManifestContent.DATA and (m.min_sequence_number or 0) < newest
         ]
-        found: dict[PartitionKey, list[tuple[LiveFile, tuple[Reach, ...]]]] = defaultdict(list)
+        found: dict[PartitionKey, list[Reached]] = defaultdict(list)
         for file in read_manifests(self.io, older):
             reaches = tuple(self.index.equality(file))
             if not reaches:
@@ -106,10 +89,10 @@ class ConversionPlanning:
 
     def _shares(self) -> Iterable[Share]:
         by_scope = self._reached()
-        labelled = sorted((self._label(files[0][0]), key) for key, files in by_scope.items())
+        labelled = sorted((self.maker.label(files[0][0]), key) for key, files in by_scope.items())
         for label, key in labelled:
             files = sorted(by_scope[key], key=lambda item: item[0].path)
-            refusals = {item[0].path: reason for item in files if (reason := self._refusal(item)) is not None}
+            refusals = {item[0].path: reason for item in files if (reason := self.maker.refusal(item)) is not None}
             readable = tuple(item for item in files if item[0].path not in refusals)
             if readable:
                 costs = {file.path: self._cost(file, reaches) for file, reaches in readable}
@@ -121,25 +104,7 @@ class ConversionPlanning:
                 yield from sharing.split(share, costs, total, self.unit_bytes)
             if refusals:
                 refused = tuple(item for item in files if item[0].path in refusals)
-                reason = next(iter(refusals.values()))
-                more = f" (and {len(refusals) - 1} more files)" if len(refusals) > 1 else ""
-                yield Share(key, label, refused, 0, reason + more)
-
-    def _refusal(self, item: tuple[LiveFile, tuple[Reach, ...]]) -> str | None:
-        """Why a data file with its deletes cannot be worked on; a sentence that names the file."""
-        file, reaches = item
-        for read in (file, *(d for r in reaches for d in r.group.deletes[r.start :]), *self.index.positions(file)):
-            if read.format != FileFormat.PARQUET:
-                return f"{read.path} is {read.format.value}: only Parquet is read so far."
-            if read.data_file.key_metadata is not None:
-                return f"{read.path} is encrypted: encrypted files are not read so far."
-        for reach in reaches:
-            if not reach.group.columns:
-                return (
-                    f"{reach.group.deletes[reach.start].path} has equality ids {list(reach.group.equality_ids)}: "
-                    "one of them is no column of a primitive type."
-                )
-        return None
+                yield Share(key, label, refused, 0, refused_label(list(refusals.values())))
 
     def _cost(self, file: LiveFile, reaches: Sequence[Reach]) -> int:
         """Bytes of the key columns that will be read, or of the whole file where the manifest does not tell."""
@@ -147,79 +112,22 @@ class ConversionPlanning:
         sizes = file.data_file.column_sizes or {}
         return sum(sizes[i] for i in ids) if ids <= sizes.keys() else file.size
 
-    def _label(self, file: LiveFile) -> str:
-        return partition_path(self.metadata, self.metadata.specs()[file.spec_id], file.partition) or "unpartitioned"
-
     # -- from shares to units --------------------------------------------------------------------------------
 
     def _unit(self, number: int, bundle: tuple[Share, ...]) -> Unit:
-        keys = list(dict.fromkeys(share.scope for share in bundle))
-        scope_of = {key: index for index, key in enumerate(keys)}
-        scopes = {share.scope: self._scope(share.files[0][0]) for share in bundle}
         files = [item for share in bundle for item in share.files]
-        deletes = {
-            delete.path: (delete, reach.group)
-            for _, reaches in files
-            for reach in reaches
-            for delete in reach.group.deletes[reach.start :]
-        }
-        positions = {p.path: p for file, _ in files for p in self.index.positions(file)}
-        data = tuple(self._data_file(file, scope_of[file.partition_key]) for file, _ in files)
+        applied = self.maker.applied(files)
         header = UnitHeader(
             number=number,
             label=sharing.label(bundle),
-            files=len(data),
-            delete_files=len(deletes),
-            rows=sum(file.records for file in data),
-            delete_rows=sum(delete.record_count for delete, _ in deletes.values()),
+            files=len(files),
+            delete_files=len(applied.equality),
+            rows=sum(file.record_count for file, _ in files),
+            delete_rows=sum(delete.record_count for delete, _ in applied.equality),
             cost=sum(share.cost for share in bundle),
             refused=next((share.refused for share in bundle if share.refused), None),
         )
-        return Unit(
-            header=header,
-            scopes=tuple(scopes[key] for key in keys),
-            data=data,
-            deletes=tuple(
-                EqualityDeleteFile(
-                    path=delete.path,
-                    sequence_number=delete.sequence_number,
-                    records=delete.record_count,
-                    size=delete.size,
-                    equality_ids=group.equality_ids,
-                    scope=None if group.scope is None else scope_of[group.scope],
-                )
-                for delete, group in deletes.values()
-            ),
-            positions=tuple(
-                PositionDeleteFile(
-                    path=file.path,
-                    sequence_number=file.sequence_number,
-                    scope=scope_of[file.partition_key],
-                    referenced=file.referenced_data_file,
-                )
-                for file in positions.values()
-                if file.partition_key in scope_of
-            ),
-        )
-
-    def _data_file(self, file: LiveFile, scope: int) -> DataFile:
-        vector = self.index.vector(file)
-        return DataFile(
-            path=file.path,
-            sequence_number=file.sequence_number,
-            records=file.record_count,
-            size=file.size,
-            scope=scope,
-            vector=vector_ref(vector) if vector else None,
-        )
-
-    def _scope(self, file: LiveFile) -> Scope:
-        spec = self.metadata.specs()[file.spec_id]
-        return Scope(
-            spec_id=file.spec_id,
-            values=tuple(encode_partition(partition_type(self.metadata, spec), file.partition)),
-            label=partition_path(self.metadata, spec, file.partition),
-        )
+        return self.maker.unit(header, files, applied)
 
     # -- what may leave the table ----------------------------------------------------------------------------
 
@@ -238,7 +146,7 @@ class ConversionPlanning:
             Retirement(
                 path=delete.path,
                 sequence_number=delete.sequence_number,
-                scope=None if group.scope is None else self._scope(delete),
+                scope=None if group.scope is None else self.maker.scope(delete),
                 units=tuple(units_of[delete.path]),
                 complete=self._complete(group, delete),
             )
@@ -258,12 +166,3 @@ class ConversionPlanning:
             oldest = self.left_out.get(group)
             return oldest is None or oldest >= delete.sequence_number
         return True
-
-
-def vector_ref(vector: LiveFile) -> VectorRef:
-    """Where a live deletion vector lies."""
-    assert vector.content_offset is not None
-    assert vector.content_size is not None
-    return VectorRef(
-        path=vector.path, offset=vector.content_offset, size=vector.content_size, cardinality=vector.record_count
-    )

@@ -6,7 +6,6 @@ from pyiceberg.table import Table
 
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
-from producer.conversion import Planned
 from producer.engine import Told, local_engine
 from producer.history import jobs_of
 from producer.job import Job
@@ -15,6 +14,7 @@ from producer.messenger import Messenger
 from producer.planner import plan
 from producer.settings import Settings
 from producer.store import JobStore
+from producer.units import Planned
 
 
 class Fleet:

@@ -6,11 +6,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.conversion import ConversionPlanning, Planned
+from producer.conversion import ConversionPlanning
 from producer.errors import Reason, Refused
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.selection import Selection
+from producer.units import Planned
 
 SUPPORTED_VERSIONS = (2, 3)
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
@@ -29,7 +30,8 @@ class Group:
     columns: tuple[tuple[int, PrimitiveType], ...]
     deletes: list[LiveFile] = field(default_factory=list)
     _numbers: list[int] = field(default_factory=list)
-    _suffixes: dict[int, tuple[Interval, ...]] = field(default_factory=dict)
+    #: What is known of the key columns in each file and all after it.
+    _suffixes: list[tuple[Interval, ...]] = field(default_factory=list)
 
     def seal(self) -> None:
         """Bring the files into order; nothing is added afterwards."""
@@ -44,9 +46,14 @@ class Group:
         """Whether the bounds leave it possible that deletes from ``start`` on remove a row of the file."""
         if not self.columns:
             return True
-        if start not in self._suffixes:
-            self._suffixes[start] = intervals(self.deletes[start:], self.columns)
+        if not self._suffixes:
+            self._suffixes = list(accumulate((intervals([d], self.columns) for d in reversed(self.deletes)), _union))
+            self._suffixes.reverse()
         return may_match(intervals([file], self.columns), self._suffixes[start])
+
+
+def _union(one: tuple[Interval, ...], other: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    return tuple(a.union(b) for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,33 @@ class Reach:
 
     group: Group
     start: int
+
+
+@dataclass(eq=False)
+class Positions:
+    """Position delete files of one partition that may name any of its data files, by ascending data sequence number."""
+
+    deletes: list[LiveFile] = field(default_factory=list)
+    _numbers: list[int] = field(default_factory=list)
+    _added: list[int] = field(default_factory=list)
+
+    def seal(self) -> None:
+        """Bring the files into order; nothing is added afterwards."""
+        self.deletes.sort(key=lambda delete: delete.sequence_number)
+        self._numbers = [delete.sequence_number for delete in self.deletes]
+        self._added = sorted(delete.file_sequence_number for delete in self.deletes)
+
+    def start(self, sequence_number: int) -> int:
+        """Index of the first delete that is as new or newer: the data file's number must not lie above it."""
+        return bisect_left(self._numbers, sequence_number)
+
+    def likely(self, file: LiveFile) -> int:
+        """How many may name a data file, those left out that were there before it: nobody names what is to come.
+
+        They still apply by the letter (spec, Scan Planning) to a compaction's output, which looks old.
+        """
+        added = len(self._added) - bisect_left(self._added, file.file_sequence_number)
+        return min(len(self.deletes) - self.start(file.sequence_number), added)
 
 
 class DeleteIndex:
@@ -70,14 +104,16 @@ class DeleteIndex:
         self._groups: dict[tuple[PartitionKey | None, tuple[int, ...]], Group] = {}
         self._by_scope: dict[PartitionKey | None, list[Group]] = defaultdict(list)
         self._vectors: dict[str, LiveFile] = {}
-        self._positions: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
+        self._positions: dict[PartitionKey, Positions] = defaultdict(Positions)
         self._by_path: dict[str, list[LiveFile]] = defaultdict(list)
         for delete in deletes:
             self._add(delete)
         for group in self._groups.values():
             group.seal()
-        for files in (*self._positions.values(), *self._by_path.values()):
-            files.sort(key=lambda delete: delete.sequence_number)
+        for shared in self._positions.values():
+            shared.seal()
+        for own in self._by_path.values():
+            own.sort(key=lambda delete: delete.sequence_number)
 
     @property
     def groups(self) -> Iterable[Group]:
@@ -102,11 +138,20 @@ class DeleteIndex:
 
     def positions(self, file: LiveFile) -> Iterator[LiveFile]:
         """Position delete files that may name the data file; none where a vector takes their place."""
+        if (shared := self.shared_positions(file)) is not None:
+            yield from shared.deletes[shared.start(file.sequence_number) :]
+        yield from self.own_positions(file)
+
+    def shared_positions(self, file: LiveFile) -> Positions | None:
+        """The position deletes of the file's partition that may name several data files; None without any."""
+        return None if file.path in self._vectors else self._positions.get(file.partition_key)
+
+    def own_positions(self, file: LiveFile) -> list[LiveFile]:
+        """The position deletes that are for this data file alone."""
         if file.path in self._vectors:
-            return
-        for files in (self._positions.get(file.partition_key, ()), self._by_path.get(file.path, ())):
-            numbers = [delete.sequence_number for delete in files]
-            yield from files[bisect_left(numbers, file.sequence_number) :]
+            return []
+        deletes = self._by_path.get(file.path, [])
+        return [delete for delete in deletes if delete.sequence_number >= file.sequence_number]
 
     def _add(self, delete: LiveFile) -> None:
         if delete.content == DataFileContent.EQUALITY_DELETES:
@@ -128,7 +173,7 @@ class DeleteIndex:
         elif delete.referenced_data_file is not None:
             self._by_path[delete.referenced_data_file].append(delete)
         else:
-            self._positions[delete.partition_key].append(delete)
+            self._positions[delete.partition_key].deletes.append(delete)
 
 
 def key_type(metadata: TableMetadata, field_id: int) -> IcebergType | None:

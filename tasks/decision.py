@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from producer.conversion import vector_ref
 from producer.manifests import LiveFile
 from producer.plans import Plan, Retirement, VectorRef
 from producer.staging import Staged, StagedDeleteFile, StagedVector
+from producer.units import vector_ref
 from tasks.head import Head
 
 

@@ -6,10 +6,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer.conversion import Planned
 from producer.messages import Request
 from producer.planner import plan
 from producer.staging import Attempt, Staged
+from producer.units import Planned
 from tasks.conversion import Conversion
 from tasks.decision import Decision, decide
 from tasks.head import Head

@@ -17,11 +17,11 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from producer.catalog import open_table
-from producer.conversion import Planned
 from producer.errors import Corrupt, Reason, Refused
 from producer.manifests import LiveFile, read_manifest_list
 from producer.messages import Report, Request, Status
 from producer.planner import check, plan
+from producer.units import Planned
 from tasks.entries import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
