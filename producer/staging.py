@@ -70,7 +70,9 @@ class Staged(Value):
     #: Paths of the data files that ``data`` takes the place of (compaction).
     inputs: tuple[str, ...] = ()
     data: tuple[StagedDataFile, ...] = ()
-    #: Rows of the inputs that deletes had removed, and that ``data`` does not hold.
+    #: Rows of the inputs as they were counted, deleted ones included.
+    read_rows: int = 0
+    #: Rows of them that deletes had removed, and that ``data`` does not hold.
     deleted_rows: int = 0
     #: For partition-scoped position delete files that were read: every data file that each names.
     named: dict[str, tuple[str, ...]] = Field(default_factory=dict)

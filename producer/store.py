@@ -132,6 +132,10 @@ class JobStore:
         """Note what an attempt is about to write, before it writes it."""
         self._write(f"{round_}/attempt-{attempt.unit}-{attempt.number}", attempt)
 
+    def journal(self, round_: int, attempt: Attempt) -> str:
+        """Where an attempt notes the paths that it cannot tell before it writes to them."""
+        return f"{self._base}/{round_}/journal-{attempt.unit}-{attempt.token}"
+
     def attempts(self, round_: int, unit: int) -> list[Attempt]:
         """All attempts at a unit, first to last."""
         found: list[Attempt] = []

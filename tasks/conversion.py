@@ -78,7 +78,7 @@ class Conversion:
             properties=dict(self.metadata.properties),
         )
 
-    def staged(self, result: engine.ConversionResult, seconds: float) -> Staged:
+    def staged(self, result: engine.ConversionResult) -> Staged:
         """The record of what the engine wrote."""
         data = self.data
         deletes = tuple(
@@ -103,7 +103,6 @@ class Conversion:
             vectors=tuple(self._staged_vector(vector, data[vector.target]) for vector in result.vectors),
             named=self._named(result.named),
             new_positions=result.new_positions,
-            seconds=round(seconds, 3),
         )
 
     def _staged_vector(self, vector: engine.StagedVector, target: DataFile) -> StagedVector:
@@ -160,10 +159,10 @@ class Conversion:
             scope=-1 if file.scope is None else file.scope,
             record_count=file.records,
             size=file.size,
-            constants={} if file.scope is None else self._constants(self.unit.scopes[file.scope]),
+            constants={} if file.scope is None else self.constants(self.unit.scopes[file.scope]),
         )
 
-    def _constants(self, scope: Scope) -> dict[int, Any]:
+    def constants(self, scope: Scope) -> dict[int, Any]:
         """Values of identity partition columns, for files that leave these out (spec, Column Projection)."""
         spec = self._spec(scope)
         values = decode_partition(partition_type(self.metadata, spec), scope.values)

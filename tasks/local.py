@@ -11,9 +11,10 @@ from producer.errors import Reason, Refused
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.settings import Settings
-from tasks.convert import Progress, TryAgain, stage
 from tasks.job import JobContext
 from tasks.rounds import Stage, Waiting, advance, begin
+from tasks.staging import TryAgain, stage
+from tasks.work import Progress
 from workers.session import NoJava, find_java
 
 log = logging.getLogger(__name__)

@@ -18,9 +18,8 @@ from workers.counter import counted
 from workers.errors import UnsupportedFile
 from workers.failures import heard
 from workers.machine import Budget
-from workers.match import matched
 from workers.output import SCHEMA, staged_of, write
-from workers.positions import EarlierDeletes
+from workers.resolve import Deletes
 from workers.scan import pieces
 from workers.supervisor import supervised
 from workers.unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
@@ -94,25 +93,21 @@ def _check_keys(unit: ConversionUnit) -> None:
 def _converted(
     unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path, stop: Event
 ) -> ConversionResult:
-    read = [match for match in unit.matches if pieces(match)]
-    found = [
-        matched(session, match, io, unit.name_mapping, budget, scratch, f"deletes-{number}", stop.is_set)
-        for number, match in enumerate(read)
-    ]
-    fresh = [frame.withColumn("fresh", f.lit(True)) for frame in found if frame is not None]
-    earlier = EarlierDeletes(unit, io, scratch)
-    before = earlier.frame(session, budget.cores)
+    deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
+    fresh, before = deletes.fresh(session, stop), deletes.before(session)
     written = []
-    if fresh:
-        frames = fresh if before is None else [*fresh, before.withColumn("fresh", f.lit(False))]
+    if fresh is not None:
+        frames = [fresh.withColumn("fresh", f.lit(True))]
+        frames += [before.withColumn("fresh", f.lit(False))] if before is not None else []
         written = _sorted(unit, frames).mapInArrow(write(unit, io, scratch), SCHEMA).collect()
     elif before is not None:
         before.count()  # notes which data files are named
+    read = [match for match in unit.matches if pieces(match)]
     staged = [staged_of(row.kind, row.written) for row in written]
     return ConversionResult(
         deletes=tuple(item for item in staged if isinstance(item, StagedDelete)),
         vectors=tuple(item for item in staged if isinstance(item, StagedVector)),
-        named=earlier.named(),
+        named=deletes.named(),
         rows_read=sum(piece.file.record_count for match in read for piece in pieces(match) if piece.share[0] == 0),
         new_positions=sum(row.new_positions for row in written),
     )

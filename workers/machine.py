@@ -56,6 +56,8 @@ class Budget:
     broadcast_bytes: int
     #: Key columns that a scan holds at a time, for each core.
     batch_bytes: int
+    #: Rows that a rewrite gathers for a row group, for each core.
+    rows_bytes: int
 
     @property
     def shuffle_tasks(self) -> int:
@@ -85,6 +87,8 @@ class Budget:
             broadcast_bytes=heap // 16,
             # A batch is held several times over while it is read, decoded and filtered.
             batch_bytes=min(max((share - heap) // (16 * cores), 2 * _MB), 32 * _MB),
+            # Held in Arrow, and encoded beside it.
+            rows_bytes=min(max((share - heap) // (8 * cores), 8 * _MB), 256 * _MB),
         )
 
 

@@ -43,13 +43,13 @@ def write(unit: ConversionUnit, io: FileIO, scratch: Path) -> Callable[[Batches]
 
     def run(batches: Batches) -> Batches:
         with told(scratch):
-            runs = _wanted(scratch, _runs(batches))
+            wanted = _wanted(scratch, runs(batches))
             if unit.format_version >= 3:
-                yield from _write_vectors(unit, io, runs)
+                yield from _write_vectors(unit, io, wanted)
             elif unit.granularity == "partition":
-                yield from _write_deletes(unit, io, runs, lambda target: unit.scope_destinations[target.scope])
+                yield from _write_deletes(unit, io, wanted, lambda target: unit.scope_destinations[target.scope])
             else:
-                yield from _write_deletes(unit, io, runs, lambda target: target.destination)
+                yield from _write_deletes(unit, io, wanted, lambda target: target.destination)
 
     return run
 
@@ -66,7 +66,7 @@ def staged_of(kind: str, written: str) -> StagedDelete | StagedVector:
     return StagedDelete(**fields)
 
 
-def _runs(batches: Batches) -> Iterator[Run]:
+def runs(batches: Batches) -> Iterator[Run]:
     """Cut sorted batches where the target changes, and drop repeated positions, also across batches.
 
     Sorted with what was deleted before in front, a position's first row says whether it was.

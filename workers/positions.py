@@ -24,15 +24,15 @@ _NAMED = "named-{}.json"
 class EarlierDeletes:
     """A unit's position delete files, each read once.
 
-    A file applies to targets of its scope that are not newer, and to none that has a vector (spec, Scan Planning). In
-    format version 3 the data files that a file names are noted while it is read, since it may have to stay for one.
+    A file applies to targets of its scope that are not newer, and to none that has a vector (spec, Scan Planning). The
+    data files that a file names are ``noted`` while it is read, where it may leave once none of them needs it.
     """
 
-    def __init__(self, unit: ConversionUnit, io: FileIO, scratch: Path) -> None:
+    def __init__(self, unit: ConversionUnit, io: FileIO, scratch: Path, *, noted: bool) -> None:
         self._io = io
         self._scratch = scratch
         self._files = unit.positions
-        self._noted = unit.format_version >= 3
+        self._noted = noted
         self._targets: dict[int, list[Target]] = defaultdict(list)
         for target in unit.targets:
             if target.vector is None:

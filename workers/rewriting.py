@@ -126,7 +126,9 @@ class RewriteResult:
     """What a rewrite wrote."""
 
     files: tuple[tuple[Partition, WrittenFile], ...]
-    #: Rows of the inputs that deletes had removed.
+    #: Rows of the inputs, deleted ones included.
+    read_rows: int
+    #: Rows of them that deletes had removed.
     deleted_rows: int
     #: For each existing position delete file of several data files, the paths of all that it names.
     named: Mapping[str, tuple[str, ...]]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from producer.settings import Settings
 from tasks.budget import budget_of
-from tasks.convert import TryAgain, stage
 from tasks.job import JobContext
+from tasks.staging import TryAgain, stage
 from workers.session import close, session
 
 

@@ -22,9 +22,9 @@ from producer.history import JOB
 from producer.manifests import read_manifest_list, read_manifests
 from producer.messages import Report, Request
 from producer.settings import Settings
-from tasks.convert import stage
 from tasks.job import JobContext
 from tasks.rounds import Ended, Stage, Step, advance, begin
+from tasks.staging import stage
 from tests.support import plainengine
 from workers.unit import ConversionResult, ConversionUnit
 

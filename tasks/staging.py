@@ -1,0 +1,124 @@
+"""Staging of one unit: a numbered attempt runs the engine and leaves a staged record, or a reason."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from producer.errors import Failed
+from producer.messages import Failure, Operation
+from producer.plans import Plan, Unit
+from producer.settings import Settings
+from producer.staging import Attempt, Staged
+from producer.store import JobStore
+from tasks.budget import budget_of
+from tasks.cleanup import withdraw
+from tasks.compact import Compacting
+from tasks.convert import Converting
+from tasks.job import JobContext
+from tasks.work import Progress, Work, discard
+from workers.errors import DataError
+from workers.machine import Budget
+from workers.scratch import scratch
+
+log = logging.getLogger(__name__)
+
+_WORK: Final[Mapping[Operation, Callable[[JobContext, Plan, Unit, Attempt, Budget], Work]]] = {
+    Operation.CONVERT: Converting.of,
+    Operation.COMPACT: Compacting.of,
+}
+
+
+class TryAgain(Exception):
+    """An attempt failed for a reason that may pass; another one is allowed."""
+
+
+def stage(
+    context: JobContext, plan: Plan, number: int, settings: Settings, progress: Progress
+) -> Staged | Failure | None:
+    """Stage a unit, unless that has been done; safe to run twice, also side by side.
+
+    Args:
+        context: The job.
+        plan: The round that the unit belongs to.
+        number: The unit.
+        settings: For the number of attempts and the memory.
+        progress: Told how many of the unit's data files are done.
+
+    Returns:
+        What was staged, now or before; why the unit failed for good; None when the job has ended meanwhile.
+
+    Raises:
+        TryAgain: something went wrong that may go right the next time.
+    """
+    store = context.store
+    if store.closed():
+        return None
+    if (outcome := store.outcome(plan.round, number)) is not None:
+        return outcome
+    unit = store.unit(plan.round, number)
+    if unit is None:
+        return None
+    tried = store.attempts(plan.round, number)
+    if len(tried) >= settings.max_attempts:
+        reason = f"its worker died {len(tried)} times, on {', '.join(sorted({a.host for a in tried}))}"
+        return _fail(store, plan, unit, reason)
+    attempt = Attempt(
+        unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
+    )
+    if not store.claim(plan.round, attempt):  # before anything that may fail or kill this process: so it counts
+        raise TryAgain("another worker has begun the same attempt")
+    try:
+        return _attempt(context, plan, unit, attempt, settings, progress)
+    except (DataError, Failed) as error:
+        return _fail(store, plan, unit, str(error))
+    except SoftTimeLimitExceeded:
+        return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
+    except Exception as error:
+        log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
+        if attempt.number + 1 >= settings.max_attempts:
+            return _fail(store, plan, unit, f"{type(error).__name__}: {first_line(error)}")
+        raise TryAgain(first_line(error)) from error
+
+
+def _attempt(
+    context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, settings: Settings, progress: Progress
+) -> Staged | None:
+    started = time.perf_counter()
+    work = _WORK[plan.request.operation](context, plan, unit, attempt, budget_of(settings))
+    context.store.note_attempt(plan.round, work.claim)
+    root = Path(settings.scratch_dir) if settings.scratch_dir else None
+    try:
+        with scratch(root) as folder:
+            staged = work.run(root, folder, progress)
+    except BaseException:
+        discard(context.store, work.claim)
+        raise
+    staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+    # From here on a committer may have seen it: even an error while the record is written must delete nothing.
+    context.store.write_staged(plan.round, staged)
+    if context.store.ended():  # while this attempt was busy
+        withdraw(context, plan, work.claim)
+        return None
+    return staged
+
+
+def first_line(error: BaseException) -> str:
+    """What fits into a report."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
+    failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=reason)
+    store.write_failed(plan.round, failure)
+    if store.ended():  # meanwhile: its records are gone, or about to go
+        store.retract_failed(plan.round, failure)
+    return failure
