@@ -6,11 +6,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from producer.compaction import CompactionPlanning
 from producer.conversion import ConversionPlanning
 from producer.errors import Reason, Refused
-from producer.messages import Report, Request
+from producer.messages import Operation, Report, Request
+from producer.options import Options
 from producer.plans import Plan
 from producer.selection import Selection
+from producer.thresholds import resolve
 from producer.units import Planned
 
 SUPPORTED_VERSIONS = (2, 3)
@@ -39,7 +42,7 @@ def check(table: Table, request: Request) -> str | None:
     """What can be said from the table's metadata alone: a sentence when there is nothing to do.
 
     Raises:
-        Refused: the format version, the branch or the filter do not allow the request.
+        Refused: the format version, the branch, the filter or the options do not allow the request.
     """
     version = table.metadata.format_version
     if version > max(SUPPORTED_VERSIONS):
@@ -48,7 +51,9 @@ def check(table: Table, request: Request) -> str | None:
         )
     head = branch_head(table, request.branch)
     Selection(request.where, table.metadata)
-    if version == 1:
+    if request.operation is Operation.COMPACT:
+        resolve(Options.parse(request.options), table.metadata)
+    elif version == 1:
         return "a table of format version 1 has no row-level deletes"
     return "the table has no snapshot" if head is None else None
 
@@ -62,14 +67,14 @@ def plan(
     only: frozenset[str] | None = None,
     before: Report | None = None,
 ) -> Planned:
-    """Plan a conversion of the branch's head.
+    """Plan work on the branch's head.
 
     Args:
         table: Freshly loaded.
         request: What is asked for.
-        unit_bytes: What one unit reads at most, as long as a single file allows.
+        unit_bytes: What one unit reads at most, as long as a single file (compaction: file group) allows.
         round_: How many times the job was planned before.
-        only: Paths of the equality deletes that are left to do in a later round; None for all.
+        only: Paths of what is left to do in a later round: equality deletes, or data files (compaction); None for all.
         before: What earlier rounds did.
 
     Raises:
@@ -91,4 +96,5 @@ def plan(
     )
     if nothing is not None or head is None:
         return Planned(base, ())
-    return ConversionPlanning(table, base, head, unit_bytes, only).planned()
+    planning = CompactionPlanning if request.operation is Operation.COMPACT else ConversionPlanning
+    return planning(table, base, head, unit_bytes, only).planned()

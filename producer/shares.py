@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from producer.manifests import LiveFile
 from producer.partitions import PartitionKey
 from producer.reach import Reach
+
+
+class Bundled(Protocol):
+    """A share of any kind of work."""
+
+    @property
+    def label(self) -> str:
+        """What a person reads of it."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes that will be read."""
+
+    @property
+    def refused(self) -> str | None:
+        """Why it cannot be worked on."""
+
+
+B = TypeVar("B", bound=Bundled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +68,9 @@ def split(share: Share, costs: dict[str, int], deletes_cost: int, limit: int) ->
         yield replace(share, label=label, files=tuple(chunk.files), cost=chunk.cost + deletes_cost)
 
 
-def bundle(shares: Iterable[Share], limit: int) -> Iterator[tuple[Share, ...]]:
+def bundle(shares: Iterable[B], limit: int) -> Iterator[tuple[B, ...]]:
     """Put small shares together, in order, up to ``limit``; refused ones stay apart, so as to spoil nothing else."""
-    current: list[Share] = []
+    current: list[B] = []
     for share in shares:
         if share.refused is not None:
             yield (share,)
@@ -63,7 +83,7 @@ def bundle(shares: Iterable[Share], limit: int) -> Iterator[tuple[Share, ...]]:
         yield tuple(current)
 
 
-def label(shares: tuple[Share, ...]) -> str:
+def label(shares: Sequence[Bundled]) -> str:
     """What a person reads of a bundle."""
     first = shares[0].label
     return first if len(shares) == 1 else f"{first} +{len(shares) - 1} more"

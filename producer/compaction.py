@@ -1,0 +1,187 @@
+"""Planning of a compaction: which data files are rewritten, together with which others, cut into units."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from rich.filesize import decimal as bytes_text
+
+from producer import shares as sharing
+from producer.candidates import Candidate, Evaluator, explain
+from producer.dangling import LiveData
+from producer.groups import FileGroup, bundles_in_order, cut, in_order, truncated, worthwhile
+from producer.manifests import LiveFile, read_manifest_list, read_manifests
+from producer.options import Options
+from producer.partitions import PartitionKey
+from producer.plans import Plan, Unit, UnitHeader
+from producer.reach import DeleteIndex
+from producer.selection import Selection
+from producer.thresholds import resolve
+from producer.units import Planned, UnitMaker, refused_label
+
+
+class CompactionPlanning:
+    """The planning of one compaction; its steps share what was read of the snapshot.
+
+    Files are grouped by partition. Those of other specs than the one that is written under make one group together:
+    each of their partitions may have rows for all of the new ones, so that apart they would leave a small file each
+    in every one. A group is cut only where ``max-file-group-size-bytes`` demands it, and is never shared by units: the
+    engine works on its files side by side, and knows all of them when it chooses how many it writes.
+
+    Small groups of several partitions are bundled into one unit, up to what a unit reads. A conflict costs the unit,
+    and so the other groups of its bundle are planned again too: that is less work than a unit for each.
+
+    Args:
+        table: Freshly loaded.
+        base: The plan without units.
+        head: The snapshot that is planned from.
+        unit_bytes: What is bundled at most.
+        only: Paths of the data files that are left to do in a later round; None for all.
+
+    Raises:
+        Refused: the options do not fit the table.
+    """
+
+    def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
+        self.metadata: TableMetadata = table.metadata
+        self.rewrite, self.thresholds = resolve(Options.parse(base.request.options), table.metadata)
+        self.base = base.model_copy(update={"rewrite": self.rewrite})
+        self.unit_bytes = unit_bytes
+        self.only = only
+        self.selection = Selection(base.request.where, table.metadata)
+        self.io = table.io
+        manifests = read_manifest_list(table.io, head)
+        self.data_manifests = [m for m in manifests if m.content == ManifestContent.DATA]
+        self.deletes = list(read_manifests(table.io, (m for m in manifests if m.content == ManifestContent.DELETES)))
+        self.index = DeleteIndex(self.deletes, self.metadata)
+        self.maker = UnitMaker(self.metadata, self.index, self.deletes)
+        self.live = LiveData(self.metadata, self.deletes)
+        self.data_files = self.selected = 0
+
+    def planned(self) -> Planned:
+        """The plan and its units; a plan that selects nothing says why."""
+        partitions = self._candidates()
+        groups = [group for whole in self._partitions(partitions) for group in self._readable(whole)]
+        units = tuple(self._unit(number, bundle) for number, bundle in enumerate(self._bundles(groups)))
+        # A later round does what conflicted, and nothing for its own sake.
+        dangling = self._dangling() if units or self.only is None else False
+        nothing = None if units else self._nothing(partitions, groups)
+        headers = tuple(unit.header for unit in units)
+        plan = self.base.model_copy(update={"units": headers, "dangling": dangling, "nothing": nothing})
+        return Planned(plan, units)
+
+    # -- from data files to groups ---------------------------------------------------------------------------
+
+    def _candidates(self) -> dict[PartitionKey | None, list[Candidate]]:
+        """The files that would be rewritten, by partition; those of other specs by None."""
+        evaluator = Evaluator(self.thresholds, self.index)
+        selects: dict[PartitionKey, bool] = {}
+        found: dict[PartitionKey | None, list[Candidate]] = defaultdict(list)
+        for file in read_manifests(self.io, self.data_manifests):
+            self.live.add(file)
+            self.data_files += 1
+            key = file.partition_key
+            if key not in selects:
+                selects[key] = self.selection.selects(file.spec_id, file.partition)
+            if not selects[key] or (self.only is not None and file.path not in self.only):
+                continue
+            self.selected += 1
+            if (candidate := evaluator.judge(file)) is not None:
+                found[key if file.spec_id == self.rewrite.spec_id else None].append(candidate)
+        return found
+
+    def _partitions(self, partitions: dict[PartitionKey | None, list[Candidate]]) -> Iterator[FileGroup]:
+        """Each partition's candidates, in the order in which they came to the table."""
+        labels: dict[PartitionKey, str] = {}
+
+        def label(file: LiveFile) -> str:
+            if file.partition_key not in labels:
+                labels[file.partition_key] = self.maker.label(file)
+            return labels[file.partition_key]
+
+        def place(candidate: Candidate) -> tuple[int, str, int, str]:
+            file = candidate.file
+            return file.spec_id, label(file), file.sequence_number, file.path
+
+        whole = []
+        for key, candidates in partitions.items():
+            ordered = tuple(sorted(candidates, key=place))
+            names = list(dict.fromkeys(label(candidate.file) for candidate in ordered))
+            more = f" +{len(names) - 1} more" if len(names) > 1 else ""
+            whole.append(FileGroup(names[0] + more, ordered, routed=key is None))
+        yield from sorted(whole, key=lambda group: (group.routed, group.label))
+
+    def _readable(self, whole: FileGroup) -> Iterator[FileGroup]:
+        """The groups of a partition that are worth it, and apart from them the files that cannot be read."""
+        for group in cut(whole, self.thresholds.group_size):
+            if not worthwhile(group.candidates, self.thresholds):
+                continue
+            refusals = {c.file.path: reason for c in group.candidates if (reason := self.maker.refusal(c.reached))}
+            readable = tuple(c for c in group.candidates if c.file.path not in refusals)
+            if worthwhile(readable, self.thresholds):
+                yield FileGroup(group.label, readable, group.routed)
+            if refusals:
+                refused = tuple(c for c in group.candidates if c.file.path in refusals)
+                yield FileGroup(group.label, refused, group.routed, refused_label(list(refusals.values())))
+
+    def _bundles(self, groups: Iterable[FileGroup]) -> list[tuple[FileGroup, ...]]:
+        """Groups in the order that was asked for, bundled; those whose rows are routed stay apart."""
+        groups = list(groups)
+        refused = [(group,) for group in groups if group.refused is not None]
+        ordered = in_order((group for group in groups if group.refused is None), self.thresholds.order)
+        chosen = list(truncated(ordered, self.thresholds))
+        bundles = list(sharing.bundle([group for group in chosen if not group.routed], self.unit_bytes))
+        bundles += [(group,) for group in chosen if group.routed]
+        return [*bundles_in_order(bundles, self.thresholds.order), *refused]
+
+    # -- from groups to the plan -----------------------------------------------------------------------------
+
+    def _unit(self, number: int, bundle: tuple[FileGroup, ...]) -> Unit:
+        candidates = [candidate for group in bundle for candidate in group.candidates]
+        files = [candidate.reached for candidate in candidates]
+        applied = self.maker.applied(files)
+        refused = bundle[0].refused
+        read = sum(group.cost for group in bundle) + sum(delete.content_size or delete.size for delete in applied.all)
+        header = UnitHeader(
+            number=number,
+            label=sharing.label(bundle),
+            files=len(files),
+            delete_files=len(applied.all),
+            rows=sum(file.record_count for file, _ in files),
+            delete_rows=sum(delete.record_count for delete in applied.all),
+            cost=0 if refused else read,
+            output=0 if refused else sum(candidate.live_size for candidate in candidates),
+            why=explain(candidates, self.rewrite),
+            refused=refused,
+        )
+        return self.maker.unit(header, files, applied)
+
+    def _dangling(self) -> bool:
+        return self.rewrite.remove_dangling and not all(self.live.reached_by(delete) for delete in self.deletes)
+
+    def _nothing(self, partitions: dict[PartitionKey | None, list[Candidate]], groups: list[FileGroup]) -> str:
+        """Why nothing is selected, with figures."""
+        limits = self.thresholds
+        candidates = [candidate for files in partitions.values() for candidate in files]
+        if not self.data_files:
+            return "there are no data files"
+        if self.only is not None:
+            return "what was left to do is done or gone"
+        if not self.selected:
+            return f"--where selects none of {self.data_files:,} data files"
+        if groups:
+            return f"max-files-to-rewrite={limits.most_files} leaves no group that is worth it"
+        if not candidates:
+            least, most = bytes_text(limits.min_size), bytes_text(limits.max_size)
+            sizes = f"below {least}" if limits.small_only else f"below {least} or above {most}, or has many deletes"
+            return f"none of {self.selected:,} data files is {sizes}"
+        where = f"{len(partitions):,} partition{'s' if len(partitions) > 1 else ''}"
+        return (
+            f"no group qualifies: {explain(candidates, self.rewrite)} in {where}, "
+            f"{limits.min_input_files:,} are needed in one, or more than {bytes_text(limits.target_size)}"
+        )
