@@ -15,6 +15,9 @@ _NEAR: Final = 0.97
 #: A row group this much larger than wanted is better than a small one after it.
 _SLACK: Final = 1.2
 
+#: The first row group is this part of a file at most: what was said of the width may be far from true.
+_FIRST: Final = 8
+
 
 class FileWriter(Protocol):
     """One file in the making: row groups go in, a description comes out."""
@@ -66,6 +69,7 @@ class RollingWriter:
         self._sizes = sizes
         self._limits = limits
         self._width = max(width, 1e-3)
+        self._measured = False
         self._left = rows
         self._file: FileWriter | None = None
         self._buffer: list[pa.RecordBatch] = []
@@ -95,7 +99,10 @@ class RollingWriter:
         """Rows of the next row group."""
         in_memory = self._bytes / self._buffered
         limit = min(self._limits.rows, self._limits.encoded / self._width, self._limits.memory / max(in_memory, 1e-3))
-        room = (self._goal() - self._size) / self._width
+        last = self._left is not None and self._files() == 1
+        room: float = self._left or 0 if last else (self._goal() - self._size) / self._width
+        if not self._measured:
+            return max(1, int(min(room / _FIRST, limit)))
         return max(1, int(room if room <= limit * _SLACK else limit))
 
     def _flush(self, rows: int) -> None:
@@ -108,6 +115,7 @@ class RollingWriter:
         self._bytes = rest.nbytes
         self._left = None if self._left is None else max(0, self._left - rows)
         self._width = self._file.size / self._file.rows
+        self._measured = True
         if self._size >= self._sizes.most * _NEAR or (self._files() > 1 and self._size >= self._goal() * _NEAR):
             self.closed.append(self._file.close())
             self._file = None
