@@ -57,7 +57,7 @@ class Board:
         """Note a job that waits for its turn; returns the id of an equal one that is waiting already."""
         if not self:
             return request.job
-        key = self._key("waiting", request, request.where, request.all_or_nothing)
+        key = self._waiting(request)
         if not self._redis.set(key, request.job, nx=True, ex=_DAY):
             waiting = cast("str | None", self._redis.get(key))
             if waiting is not None and self.report(waiting) is None:
@@ -77,7 +77,7 @@ class Board:
         running = self._key("running", request)
         if not self._redis.set(running, request.job, nx=True, ex=self._lock_seconds):
             return cast("str | None", self._redis.get(running)) == request.job
-        self._redis.eval(_RELEASE, 1, self._key("waiting", request, request.where, request.all_or_nothing), request.job)
+        self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
         return True
 
@@ -91,7 +91,7 @@ class Board:
         if not self:
             return None
         self._redis.set(f"{_PREFIX}:report:{request.job}", report.model_dump_json(), ex=self._report_seconds)
-        self._redis.eval(_RELEASE, 1, self._key("waiting", request, request.where, request.all_or_nothing), request.job)
+        self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
         self._redis.eval(_RELEASE, 1, self._key("running", request), request.job)
         waiting = cast("str | None", self._redis.lindex(self._key("queue", request), 0))
@@ -124,9 +124,14 @@ class Board:
         """Whether a job's messages were last sent more than ``seconds`` ago; counts as sending them now."""
         return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), nx=True, ex=seconds))
 
-    def _key(self, kind: str, request: Request, *rest: object) -> str:
-        key = f"{_PREFIX}:{kind}:{request.operation}:{request.catalog}:{request.table}:{request.branch}"
-        return key + (":" + hashlib.sha256(repr(rest).encode()).hexdigest()[:12] if rest else "")
+    def _waiting(self, request: Request) -> str:
+        """The key that equal requests share."""
+        asked = (request.operation, request.where, request.all_or_nothing, sorted(request.options.items()))
+        return self._key("waiting", request) + ":" + hashlib.sha256(repr(asked).encode()).hexdigest()[:12]
+
+    def _key(self, kind: str, request: Request) -> str:
+        # One job at a time, of whatever kind: two would only make conflicts for each other.
+        return f"{_PREFIX}:{kind}:{request.catalog}:{request.table}:{request.branch}"
 
 
 def masked(url: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from pyiceberg.table import Table
 
 from producer.board import Board
@@ -11,6 +14,7 @@ from producer.history import jobs_of
 from producer.job import Job
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger
+from producer.options import Options, text_of
 from producer.planner import plan
 from producer.settings import Settings
 from producer.store import JobStore
@@ -62,8 +66,58 @@ class Fleet:
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
         return self.submit(request, told=told)
 
+    def compact(
+        self,
+        table: str,
+        *,
+        strategy: str | None = None,
+        sort_order: str | None = None,
+        zorder: Sequence[str] | None = None,
+        tier: str = "major",
+        options: Mapping[str, Any] | None = None,
+        catalog: str = "default",
+        branch: str = "main",
+        where: str | None = None,
+        all_or_nothing: bool = False,
+        told: Told | None = None,
+    ) -> Job:
+        """Rewrite small, oversized and delete-laden files into well-sized ones, with every delete applied.
+
+        Args:
+            table: ``namespace.table``; namespaces may be nested.
+            strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
+            sort_order: Such as ``id desc nulls last, bucket(16, name)``; by default the table's sort order.
+            zorder: Columns whose values are interleaved.
+            tier: ``minor`` for small files only, ``major`` for what the thresholds say, ``full`` for every file.
+            options: By the names of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.
+            catalog: A catalog as PyIceberg knows it.
+            branch: The branch that is read and committed to.
+            where: A filter as PyIceberg parses it; it must select whole partitions.
+            all_or_nothing: Commit all units or none. By default those that fail are left out.
+            told: Without a broker, called as the job goes on.
+
+        Returns:
+            The job; of two equal ones that wait for the same table, the first.
+
+        Raises:
+            Refused: the name is none, an option is unknown or not allowed, or the broker does not answer.
+        """
+        named = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
+        asked = text_of({**named, **(options or {})})
+        Options.parse(asked)
+        request = Request.new(
+            table,
+            operation=Operation.COMPACT,
+            catalog=catalog,
+            branch=branch,
+            where=where,
+            all_or_nothing=all_or_nothing,
+            options=asked,
+        )
+        return self.submit(request, told=told)
+
     def submit(self, request: Request, *, told: Told | None = None) -> Job:
-        """Have a request worked on, as :meth:`convert` does."""
+        """Have a request worked on, as :meth:`convert` and :meth:`compact` do."""
         if self.settings.local:
             return Job(
                 request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told)
@@ -75,15 +129,35 @@ class Fleet:
             messenger.plan(request)
         return Job(job, self.settings, request=request.model_copy(update={"job": job}))
 
-    def plan(self, table: str, *, catalog: str = "default", branch: str = "main", where: str | None = None) -> Planned:
-        """What :meth:`convert` would do; nothing is written.
+    def plan(
+        self,
+        table: str,
+        *,
+        operation: Operation | str = Operation.CONVERT,
+        catalog: str = "default",
+        branch: str = "main",
+        where: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Planned:
+        """What :meth:`convert`, or :meth:`compact` with these options, would do; nothing is written.
 
         Raises:
-            Refused: the table, the branch or the filter do not allow it.
+            Refused: the table, the branch, the filter or the options do not allow it.
             Corrupt: a manifest cannot be read.
         """
-        request = Request.new(table, catalog=catalog, branch=branch, where=where)
-        return plan(open_table(catalog, table), request, unit_bytes=self.settings.unit_mb << 20)
+        request = Request.new(
+            table,
+            operation=Operation(operation),
+            catalog=catalog,
+            branch=branch,
+            where=where,
+            options=text_of(options or {}),
+        )
+        return self.planned(request)
+
+    def planned(self, request: Request) -> Planned:
+        """What a request would do, as :meth:`plan`."""
+        return plan(open_table(request.catalog, request.table), request, unit_bytes=self.settings.unit_mb << 20)
 
     def job(self, job: str) -> Job:
         """Look a job up again by its id, in any process.

@@ -10,14 +10,17 @@ from kombu.exceptions import OperationalError
 
 from producer.board import masked
 from producer.errors import Reason, Refused
-from producer.messages import JobId, Request
+from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings
 
 #: Task names, and the queue that each goes to.
-PLAN, CONVERT, COMMIT, SWEEP = "icefleet.plan", "icefleet.convert", "icefleet.commit", "icefleet.sweep"
+PLAN, COMMIT, SWEEP = "icefleet.plan", "icefleet.commit", "icefleet.sweep"
+CONVERT, COMPACT = "icefleet.convert", "icefleet.compact"
 LOCATION = "icefleet-location"
-QUEUES = {PLAN: "plan", CONVERT: "convert", COMMIT: "commit", SWEEP: "sweep"}
+QUEUES = {PLAN: "plan", CONVERT: "convert", COMPACT: "compact", COMMIT: "commit", SWEEP: "sweep"}
+#: The task that stages a unit of each kind of work.
+STAGING = {Operation.CONVERT: CONVERT, Operation.COMPACT: COMPACT}
 
 
 class Messenger:
@@ -49,8 +52,9 @@ class Messenger:
         arguments = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
         self._send(PLAN, arguments, f"plan:{request.job}")
 
-    def convert(self, plan: Plan, units: Iterable[int]) -> None:
-        """Have units staged."""
+    def stage(self, plan: Plan, units: Iterable[int]) -> None:
+        """Have units staged, by whoever serves the queue of their operation."""
+        operation = plan.request.operation
         labels = {unit.number: unit.label for unit in plan.units}
         for unit in units:
             arguments = {
@@ -60,7 +64,8 @@ class Messenger:
                 "round": plan.round,
                 "unit": unit,
             }
-            self._send(CONVERT, arguments, f"convert:{plan.request.job}:{plan.round}:{unit}", plan.location)
+            task_id = f"{operation}:{plan.request.job}:{plan.round}:{unit}"
+            self._send(STAGING[operation], arguments, task_id, plan.location)
 
     def commit(self, job: str, location: str) -> None:
         """Have what is staged committed, once all of it is."""

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from producer.job import Progress as JobProgress
-from producer.messages import Report, Status
-from producer.plans import Plan
+from producer.messages import Operation, Report, Status
+from producer.plans import Plan, Rewrite
 
 #: Results go to standard output, progress and refusals to standard error, so that programs can listen.
 out = Console(soft_wrap=True, highlight=False)
@@ -37,27 +37,47 @@ _COLOURS = {
 def show_plan(plan: Plan) -> None:
     """A plan as a table of its units, or the reason why there are none."""
     if plan.empty:
-        out.print(f"Nothing to do: {plan.nothing}.")
+        out.print(f"Nothing to do: {escape(plan.nothing or '')}.")
         return
+    if plan.units:
+        out.print(_compaction_units(plan) if plan.rewrite else _conversion_units(plan))
+    for unit in [unit for unit in plan.units if unit.refused][:_SHOWN]:
+        out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
+    if plan.rewrite:
+        _show_compaction(plan, plan.rewrite)
+    else:
+        _show_conversion(plan)
+
+
+def _conversion_units(plan: Plan) -> Table:
     table = _table(
         "unit", "partition", "files", "rows", "deletes", "delete rows", "to read", numbers=(0, 2, 3, 4, 5, 6)
     )
     for unit in plan.units[:_SHOWN]:
-        table.add_row(
-            str(unit.number),
-            escape(unit.label),
-            f"{unit.files:,}",
-            f"{unit.rows:,}",
-            f"{unit.delete_files:,}",
-            f"{unit.delete_rows:,}",
-            bytes_text(unit.cost),
-        )
+        counts = (unit.files, unit.rows, unit.delete_files, unit.delete_rows)
+        table.add_row(str(unit.number), escape(unit.label), *(f"{count:,}" for count in counts), bytes_text(unit.cost))
+    _sum_up(table, plan)
+    return table
+
+
+def _compaction_units(plan: Plan) -> Table:
+    table = _table(
+        "unit", "partition", "files", "rows", "deletes", "to read", "to write", "why", numbers=(0, 2, 3, 4, 5, 6)
+    )
+    for unit in plan.units[:_SHOWN]:
+        counts = (f"{count:,}" for count in (unit.files, unit.rows, unit.delete_files))
+        sizes = (bytes_text(unit.cost), bytes_text(unit.output))
+        table.add_row(str(unit.number), escape(unit.label), *counts, *sizes, unit.why)
+    _sum_up(table, plan)
+    return table
+
+
+def _sum_up(table: Table, plan: Plan) -> None:
     if len(plan.units) > _SHOWN:
         table.add_row("…", f"{len(plan.units) - _SHOWN} more units")
-    if plan.units:
-        out.print(table)
-    for unit in [unit for unit in plan.units if unit.refused][:_SHOWN]:
-        out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
+
+
+def _show_conversion(plan: Plan) -> None:
     kind = "deletion vectors" if plan.format_version >= 3 else "position delete files"
     leaving = sum(r.complete for r in plan.retirements)
     staying = len(plan.retirements) - leaving
@@ -69,6 +89,20 @@ def show_plan(plan: Plan) -> None:
         out.print(f"{staying:,} more are applied and stay, since they reach partitions that are not selected.")
 
 
+def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
+    units = [unit for unit in plan.units if unit.refused is None]
+    if units:
+        out.print(
+            f"{sum(u.files for u in units):,} data files are rewritten ({rewrite.strategy}) into files of about "
+            f"{bytes_text(rewrite.target_size)}: {len(units):,} units, {bytes_text(sum(u.cost for u in units))} to "
+            f"read, {bytes_text(sum(u.output for u in units))} to write."
+        )
+    elif plan.nothing:
+        out.print(f"No data file is rewritten: {escape(plan.nothing)}.")
+    if plan.dangling:
+        out.print("Delete files that reach no data file any more are dropped.")
+
+
 def show_report(report: Report) -> None:
     """How a job ended, in a few lines."""
     colour = _COLOURS.get(report.status, "blue")
@@ -77,7 +111,13 @@ def show_report(report: Report) -> None:
         out.print(f"[{colour}]Nothing to do[/{colour}] in {report.table}: {escape(report.reason or '')}.")
         return
     out.print(f"[{colour}]{report.table}: {name}[/{colour}]" + (f" — {escape(report.reason)}" if report.reason else ""))
-    if report.snapshot_id is not None:
+    if report.snapshot_id is not None and report.operation is Operation.COMPACT:
+        out.print(
+            f"  {report.rewritten_data_files:,} data files became {report.added_data_files:,}, "
+            f"{bytes_text(report.removed_bytes)} became {bytes_text(report.added_bytes)}, "
+            f"{report.removed_delete_files:,} delete files removed; snapshot {report.snapshot_id}"
+        )
+    elif report.snapshot_id is not None:
         added = [f"{report.added_dvs:,} deletion vectors"] if report.added_dvs else []
         added += [f"{report.added_position_delete_files:,} position delete files"] if not added else []
         out.print(

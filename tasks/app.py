@@ -6,19 +6,20 @@ import logging
 from typing import Any
 
 from celery import Celery, Task
+from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
 from producer.errors import IcefleetError
-from producer.messages import Failure, Report, Request
-from producer.messenger import COMMIT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
+from producer.messages import Failure, Operation, Report, Request
+from producer.messenger import COMMIT, COMPACT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
 from producer.settings import Settings
 from producer.staging import Staged
 from tasks.commit import Unanswered
-from tasks.convert import TryAgain, stage
 from tasks.drain import drain
 from tasks.job import JobContext
 from tasks.reports import sentence
 from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin
+from tasks.staging import TryAgain, stage
 from tasks.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -62,29 +63,14 @@ def plan(*, table: str, job: str, **arguments: Any) -> str:
 
 @app.task(name=CONVERT, bind=True, max_retries=None)
 def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
-    """Stage one unit."""
-    context = JobContext.open(job, _location(self))
-    step = context.store.plan(round)
-    if step is None:
-        return "the job has ended"
+    """Stage one unit of a conversion."""
+    return _stage(self, job, round, unit)
 
-    def progress(done: int, files: int) -> None:
-        percent = 100 * done // max(files, 1)
-        self.send_event("task-progress", result=f"{percent}% {done}/{files} files")
 
-    Board(settings).keep(step.request)
-    try:
-        outcome = stage(context, step, unit, settings, progress)
-    except TryAgain as error:
-        raise self.retry(exc=error, countdown=min(2**self.request.retries, 30)) from error
-    if next(context.store.pending(step), None) is None:
-        Messenger(settings).commit(job, step.location)
-    if isinstance(outcome, Failure):
-        return f"failed: {outcome.reason}"
-    if isinstance(outcome, Staged):
-        files = len(outcome.deletes) + len(outcome.vectors)
-        return f"{outcome.new_positions} rows in {files} delete files or vectors, {outcome.seconds} s"
-    return "the job has ended"
+@app.task(name=COMPACT, bind=True, max_retries=None)
+def compact(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
+    """Stage one unit of a compaction."""
+    return _stage(self, job, round, unit)
 
 
 @app.task(name=COMMIT, bind=True)
@@ -107,6 +93,39 @@ def sweep_tables() -> str:
     return f"took up {', '.join(taken)}" if taken else "nothing was lost"
 
 
+def _stage(task: Task, job: str, round_: int, unit: int) -> str:
+    """Stage one unit of whatever its job does, and have the round committed when it was the last."""
+    context = JobContext.open(job, _location(task))
+    plan = context.store.plan(round_)
+    if plan is None:
+        return "the job has ended"
+
+    def progress(done: int, files: int) -> None:
+        percent = 100 * done // max(files, 1)
+        task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
+
+    Board(settings).keep(plan.request)
+    try:
+        outcome = stage(context, plan, unit, settings, progress)
+    except TryAgain as error:
+        raise task.retry(exc=error, countdown=min(2**task.request.retries, 30)) from error
+    if next(context.store.pending(plan), None) is None:
+        Messenger(settings).commit(job, plan.location)
+    if isinstance(outcome, Failure):
+        return f"failed: {outcome.reason}"
+    return _staged(plan.request.operation, outcome) if isinstance(outcome, Staged) else "the job has ended"
+
+
+def _staged(operation: Operation, staged: Staged) -> str:
+    """What a unit has come to, in a line."""
+    if operation is Operation.COMPACT:
+        rows, size = sum(file.records for file in staged.data), sum(file.size for file in staged.data)
+        made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {bytes_text(size)}"
+        return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
+    files = len(staged.deletes) + len(staged.vectors)
+    return f"{staged.new_positions} rows in {files} delete files or vectors, {staged.seconds} s"
+
+
 def _location(task: Task) -> str | None:
     headers = task.request.headers or {}
     return headers.get(LOCATION)
@@ -118,7 +137,7 @@ def _next(request: Request, step: Step) -> str:
     match step:
         case Stage(plan, units) if units:
             Board(settings).may_send_again(request.job, settings.visibility_timeout)
-            messenger.convert(plan, units)
+            messenger.stage(plan, units)
             return f"{len(units)} units to stage"
         case Stage(plan, _):
             messenger.commit(request.job, plan.location)

@@ -54,7 +54,7 @@ def _take_up(request: Request, store: JobStore, settings: Settings, board: Board
     board.keep(request)
     if not board.may_send_again(request.job, settings.visibility_timeout):
         return False
-    messenger.convert(plan, store.pending(plan))
+    messenger.stage(plan, store.pending(plan))
     return True
 
 

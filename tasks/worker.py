@@ -9,7 +9,7 @@ import sys
 import click
 
 from producer.errors import Reason, Refused
-from producer.messenger import QUEUES, Messenger
+from producer.messenger import QUEUES, STAGING, Messenger
 from producer.settings import Settings
 from tasks.budget import budget_of
 from workers.session import NoJava, find_java
@@ -44,7 +44,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     \b
     Examples:
       icefleet worker                                              everything, on one machine
-      icefleet worker --queues convert --name big@%h               only the heavy work
+      icefleet worker --queues convert,compact --name big@%h       only the heavy work
       icefleet worker --queues plan,commit,sweep --beat            the committer, without Spark
     """
     settings = Settings.load()
@@ -54,7 +54,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     if unknown:
         raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
     Messenger(settings).check()
-    if "convert" in queues.split(","):
+    if set(queues.split(",")) & {QUEUES[task] for task in STAGING.values()}:
         budget = budget_of(settings, concurrency)
         try:
             find_java()

@@ -128,7 +128,7 @@ class LocalFleet:
         """Wait until nobody works on a job any more, and nothing of one is queued."""
 
         def idle() -> bool:
-            if any(self.redis.llen(queue) for queue in ("plan", "convert", "commit")):
+            if any(self.redis.llen(queue) for queue in ("plan", "convert", "compact", "commit")):
                 return False
             active = self.inspect(nodes).active() or {}
             return not any(task["name"] != SWEEP for tasks in active.values() for task in tasks)
@@ -179,8 +179,8 @@ class LocalFleet:
         self.processes.wait_for("Redis", self._pong, 10, every=0.05)
 
     def start_worker(self, name: str, *arguments: str, **environment: str) -> None:
-        """Start a worker, by default one that serves ``convert``."""
-        serves = arguments or ("--queues", "convert", "--concurrency", "1")
+        """Start a worker, by default one that does the heavy work."""
+        serves = arguments or ("--queues", "convert,compact", "--concurrency", "1")
         command = ["icefleet", "worker", *serves, "--name", f"{name}@%h"]
         self.processes.start(name, command, self.environment | environment)
 

@@ -172,7 +172,7 @@ def test_every_message_twice(fleet: LocalFleet) -> None:
     plan = fleet.planned(job.id)
     messenger = Messenger(fleet.settings)
     for _ in range(2):
-        messenger.convert(plan, range(2))
+        messenger.stage(plan, range(2))
         messenger.commit(job.id, plan.location)
     case.ended(job)
 

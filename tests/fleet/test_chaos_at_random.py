@@ -82,7 +82,7 @@ class Blows:
         """Every message that may be on its way is sent once more."""
         store = self.fleet.store(self.job)
         if (plan := store.latest_plan()) is not None:
-            Messenger(self.fleet.settings).convert(plan, store.pending(plan))
+            Messenger(self.fleet.settings).stage(plan, store.pending(plan))
             Messenger(self.fleet.settings).commit(self.job, plan.location)
 
 

@@ -192,10 +192,11 @@ class TestRunning:
         assert {queue["name"] for queues in answers.values() for queue in queues} == {
             "plan",
             "convert",
+            "compact",
             "commit",
             "sweep",
         }
-        assert {len(queues) for queues in answers.values()} == {1, 3}
+        assert {len(queues) for queues in answers.values()} == {2, 3}
         pools = {node: stats["pool"]["max-concurrency"] for node, stats in control.inspect(timeout=2).stats().items()}
         assert set(pools.values()) == {1}
 

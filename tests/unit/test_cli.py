@@ -28,7 +28,7 @@ from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
 
-COMMANDS = ["cancel", "config", "convert", "demo", "jobs", "plan", "resume", "status", "watch", "worker"]
+COMMANDS = ["cancel", "compact", "config", "convert", "demo", "jobs", "plan", "resume", "status", "watch", "worker"]
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
 ENDED = "convert:default:db.t:20240501T101500-1a2b3c4d"
 

@@ -39,7 +39,7 @@ class TestJobIds:
         assert Request.new("db.t").token.replace("-", "").isalnum()
 
     @pytest.mark.parametrize(
-        "job", ["", "x", "convert:default:db.t", "compact:default:db.t:1", "convert::db.t:1", ":::"]
+        "job", ["", "x", "convert:default:db.t", "vacuum:default:db.t:1", "convert::db.t:1", ":::"]
     )
     def test_what_is_none_is_refused(self, job: str) -> None:
         with pytest.raises(Refused, match="is not a job id") as refused:

@@ -1,0 +1,1 @@
+"""The commands of ``icefleet``, by what they are about."""

@@ -1,0 +1,106 @@
+"""What the commands have in common: options, and what they print at their end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from producer import view
+from producer.catalog import open_table
+from producer.errors import IcefleetError, Refused
+from producer.fleet import Fleet
+from producer.messages import Report, Request, Status
+from producer.planner import check
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TABLE = click.argument("table")
+JOB = click.argument("job")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+CATALOG = click.option("--catalog", default="default", show_default=True, help="A catalog as PyIceberg knows it.")
+BRANCH = click.option("--branch", default="main", show_default=True, help="The branch to read and to commit to.")
+WHERE = click.option(
+    "--where", metavar="EXPRESSION", help="Only partitions that this selects, as \"day = '2024-05-01'\"."
+)
+ALL_OR_NOTHING = click.option(
+    "--all-or-nothing", is_flag=True, help="Commit all units or none; by default failed ones are left out."
+)
+NO_WAIT = click.option("--no-wait", is_flag=True, help="Enqueue, print the job's id, and return.")
+
+
+def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Several decorators in one, in their order."""
+
+    def decorate(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
+    """Submit a request and follow it to its end, whose exit status this process takes; or print its id."""
+    try:
+        fleet = Fleet()
+        check(open_table(request.catalog, request.table), request)  # refuse at the start what would be refused later
+        with view.bar(request.table, quiet=as_json or no_wait) as bar:
+            job = fleet.submit(request, told=bar.told)
+            if no_wait and not fleet.settings.local:
+                queued = {"job": job.id, "table": request.table, "status": "queued"}
+                print_json(queued) if as_json else click.echo(job.id)
+                return
+            report = job.wait(progress=bar.show)
+    except Refused as error:
+        if not as_json:
+            raise
+        report = Report(
+            job=request.job,
+            table=request.table,
+            catalog=request.catalog,
+            operation=request.operation,
+            status=Status.REFUSED,
+            reason=str(error),
+        )
+    end(report, as_json)
+
+
+def dry_run(request: Request, *, as_json: bool) -> None:
+    """Show what a request would do."""
+    planned = Fleet().planned(request).plan
+    if as_json:
+        print_json(planned.model_dump(mode="json", exclude={"request": {"job", "submitted"}, "before": True}))
+    else:
+        view.show_plan(planned)
+
+
+def show(report: Report, as_json: bool) -> None:
+    """Print how a job ended."""
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+    else:
+        view.show_report(report)
+
+
+def end(report: Report, as_json: bool) -> NoReturn:
+    """Print how a job ended, and exit with what that means."""
+    show(report, as_json)
+    sys.exit(report.exit_status)
+
+
+def fail(error: IcefleetError, as_json: bool) -> NoReturn:
+    """Print what went wrong, and exit with what that means."""
+    if as_json:
+        print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
+    else:
+        view.show_error(error)
+    sys.exit(error.exit_status)
+
+
+def print_json(value: object) -> None:
+    """One JSON value on one line."""
+    click.echo(json.dumps(value))
