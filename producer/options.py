@@ -165,7 +165,7 @@ def text_of(options: Mapping[str, Any]) -> dict[str, str]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) or not isinstance(value, (list, tuple)) else ",".join(map(str, value))
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _strategy(given: Mapping[str, str]) -> Mapping[str, str]:
