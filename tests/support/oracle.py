@@ -27,6 +27,8 @@ from producer.manifests import LiveFile, read_manifest_list, read_manifests
 
 Row = tuple[Any, ...]
 
+_ROW_ID, _LAST_UPDATED = 2147483540, 2147483539
+
 
 def live_files(table: Table, branch: str = "main") -> list[LiveFile]:
     """Every live file of a branch's head."""
@@ -34,8 +36,11 @@ def live_files(table: Table, branch: str = "main") -> list[LiveFile]:
     return list(read_manifests(table.io, read_manifest_list(table.io, snapshot))) if snapshot else []
 
 
-def rows(table: Table, branch: str = "main") -> Counter[Row]:
-    """The rows of a branch's head as a multiset; floats by bits, so that NaN equals NaN and -0.0 is not 0.0."""
+def rows(table: Table, branch: str = "main", *, lineage: bool = False) -> Counter[Row]:
+    """The rows of a branch's head as a multiset; floats by bits, so that NaN equals NaN and -0.0 is not 0.0.
+
+    With ``lineage`` each ends with its row id and the sequence number of its last update (spec, Row Lineage).
+    """
     files = live_files(table, branch)
     names = [field.field_id for field in table.schema().fields]
     found: Counter[Row] = Counter()
@@ -44,7 +49,10 @@ def rows(table: Table, branch: str = "main") -> Counter[Row]:
             columns = _Columns(table, file)
             gone = _deleted(table, file, files, columns)
             found.update(
-                tuple(columns.value(field_id, position) for field_id in names)
+                (
+                    *(columns.value(field_id, position) for field_id in names),
+                    *(columns.lineage(file, position) if lineage else ()),
+                )
                 for position in range(file.record_count)
                 if position not in gone
             )
@@ -113,6 +121,18 @@ class _Columns:
             self._read[field_id] = self._column(field_id)
         return self._read[field_id][position]
 
+    def lineage(self, file: LiveFile, position: int) -> tuple[int | None, int | None]:
+        """A row's id and the sequence number of its last update: stored, else inherited, else none."""
+        stored: list[int | None] = []
+        for field_id in (_ROW_ID, _LAST_UPDATED):
+            array = _find(self._arrow, field_id)
+            stored.append(None if array is None else array[position].as_py())
+        row_id, updated = stored
+        if file.first_row_id is not None:
+            row_id = file.first_row_id + position if row_id is None else row_id
+            updated = file.sequence_number if updated is None else updated
+        return row_id, updated
+
     def _column(self, field_id: int) -> list[Any]:
         field = self._fields[field_id]
         arrow_type = schema_to_pyarrow(Schema(field)).field(0).type
@@ -163,7 +183,7 @@ def _plain(value: Any) -> Any:
         return value.bytes
     if isinstance(value, dict):
         return tuple((name, _plain(part)) for name, part in value.items())
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
 def _local(path: str) -> str:
