@@ -20,6 +20,16 @@ _CODECS: Final = {
 _CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
 
 
+def data_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return Arrow's codec and level for data files.
+
+    ``write.parquet.compression-codec`` and ``-level`` choose them; without, it is zstd at its usual level.
+
+    :raises ValueError: when the codec or its level does not exist.
+    """
+    return _compression(properties, "write.parquet")
+
+
 def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
     """Return Arrow's codec and level for delete files.
 
@@ -28,11 +38,15 @@ def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
 
     :raises ValueError: when the codec or its level does not exist.
     """
-    name = _property(properties, "compression-codec") or "zstd"
+    return _compression(properties, "write.delete.parquet", "write.parquet")
+
+
+def _compression(properties: Mapping[str, str], *prefixes: str) -> tuple[str, int | None]:
+    name = _property(properties, prefixes, "compression-codec") or "zstd"
     codec = _CODECS.get(name.lower())
     if codec is None:
         raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
-    level = _property(properties, "compression-level")
+    level = _property(properties, prefixes, "compression-level")
     if level is None or codec not in _CODECS_WITH_LEVELS:
         return codec, None
     try:
@@ -42,6 +56,6 @@ def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
     return codec, int(level)
 
 
-def _property(properties: Mapping[str, str], name: str) -> str | None:
-    """Return the property for delete files, or that for all files."""
-    return properties.get(f"write.delete.parquet.{name}", properties.get(f"write.parquet.{name}"))
+def _property(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> str | None:
+    """Return the property under the first prefix that has it."""
+    return next((properties[key] for prefix in prefixes if (key := f"{prefix}.{name}") in properties), None)

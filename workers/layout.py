@@ -1,0 +1,158 @@
+"""How table properties choose the layout of a Parquet data file (``write.parquet.*`` as of Iceberg 1.11).
+
+Honoured: ``compression-codec``, ``compression-level``, ``page-size-bytes``, ``page-row-limit``, ``page-version``,
+``dict-size-bytes``, ``bloom-filter-enabled.column.*``, ``bloom-filter-fpp.column.*``, ``bloom-filter-ndv.column.*``,
+``bloom-filter-max-bytes``, ``stats-enabled.column.*``, and ``parquet.enable.dictionary``. Whoever makes row groups
+honours ``row-group-size-bytes``.
+
+Not honoured: ``row-group-check-min-record-count`` and ``-max-record-count``, which tell Iceberg's Java writer how often
+to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-size``, as variants are not written. With
+``page-version`` v2 pages are laid out so, but encodings stay those of v1. ``stats-enabled`` is about the statistics in
+Parquet's footer and page index alone: metrics follow ``write.metadata.metrics.*``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from workers.columns import Column
+from workers.compression import data_compression
+
+_PREFIX: Final = "write.parquet."
+_PAGE_VERSIONS: Final = {"v1": "1.0", "v2": "2.0"}
+#: What Arrow looks at between two checks of a page's size, unless values are large.
+_VALUES: Final = 1024
+_LEAST_FILTER: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The Bloom filter of one column."""
+
+    false_positives: float
+    #: How many values can be told apart within the bytes that a filter may have, or as many as the table says.
+    distinct: int
+    #: Whether there may be more values than rows.
+    repeated: bool
+
+    def expected(self, rows: int) -> int:
+        """Distinct values in a row group."""
+        return self.distinct if self.repeated else max(1, min(self.distinct, rows))
+
+    def size(self, rows: int) -> int:
+        """Bytes of it for a row group, without its header: Arrow takes a power of two."""
+        bits = -8 * self.expected(rows) / math.log(1 - self.false_positives ** (1 / 8))
+        return max(_LEAST_FILTER, 1 << math.ceil(math.log2(bits / 8)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Codec, pages, dictionaries, statistics and Bloom filters of a file."""
+
+    codec: str
+    level: int | None
+    page_bytes: int
+    page_rows: int
+    page_version: str
+    dictionary: bool
+    dictionary_bytes: int
+    #: Paths of columns with statistics; None for all.
+    statistics: tuple[str, ...] | None
+    #: By path.
+    filters: Mapping[str, Filter]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[Column]) -> Layout:
+        """The layout that table properties ask for; what they say of columns that are not written is ignored.
+
+        :raises ValueError: when a property has a value that it cannot have; names it.
+        """
+        codec, level = data_compression(properties)
+        version = properties.get(f"{_PREFIX}page-version", "v1").lower()
+        if version not in _PAGE_VERSIONS:
+            raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
+        named = {str(schema.find_column_name(column.field_id)): column for column in columns}
+        unwanted = {column.path for name, column in named.items() if not _flag(properties, "stats-enabled", name, True)}
+        return cls(
+            codec,
+            level,
+            _positive(properties, "page-size-bytes", 1 << 20),
+            _positive(properties, "page-row-limit", 20_000),
+            _PAGE_VERSIONS[version],
+            properties.get("parquet.enable.dictionary", "true").lower() == "true",
+            _positive(properties, "dict-size-bytes", 2 << 20),
+            tuple(column.path for column in columns if column.path not in unwanted) if unwanted else None,
+            {
+                column.path: _filter(properties, name, repeated=column.steps is None)
+                for name, column in named.items()
+                # Arrow has none for truth values.
+                if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
+            },
+        )
+
+    def options(self, table: pa.Table) -> dict[str, Any]:
+        """The same as arguments of ``pyarrow.parquet.ParquetWriter``.
+
+        :param table: the first row group; Bloom filters are made for as many rows, page checks for values as large.
+        """
+        rows = max(1, table.num_rows)
+        filters = {
+            path: {"ndv": wanted.expected(rows), "fpp": wanted.false_positives} for path, wanted in self.filters.items()
+        }
+        return {
+            "compression": self.codec,
+            "compression_level": self.level,
+            "data_page_size": self.page_bytes,
+            "max_rows_per_page": self.page_rows,
+            "data_page_version": self.page_version,
+            "use_dictionary": self.dictionary,
+            "dictionary_pagesize_limit": self.dictionary_bytes,
+            "write_statistics": True if self.statistics is None else list(self.statistics),
+            "write_batch_size": self._between_checks(table),
+            "bloom_filter_options": filters or None,
+        }
+
+    def filter_bytes(self, rows: int) -> int:
+        """What Bloom filters add to a row group where the first has so many rows."""
+        return sum(wanted.size(rows) for wanted in self.filters.values())
+
+    def _between_checks(self, table: pa.Table) -> int:
+        """How many values may be added to a page before its size is looked at."""
+        largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
+        return int(min(_VALUES, max(1, self.page_bytes // max(1, largest))))
+
+
+def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> Filter:
+    most = _positive(properties, "bloom-filter-max-bytes", 1 << 20)
+    key = f"{_PREFIX}bloom-filter-fpp.column.{name}"
+    false_positives = _number(properties, key, 0.01)
+    if not 0 < false_positives < 1:
+        raise ValueError(f"{key} is {properties[key]}, not between 0 and 1")
+    # Java's writer takes the power of two that is not above the limit, too.
+    bits = 8 << max(_LEAST_FILTER, most).bit_length() - 1
+    room = max(1, int(-bits * math.log(1 - false_positives ** (1 / 8)) / 8))
+    return Filter(false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated)
+
+
+def _flag(properties: Mapping[str, str], kind: str, name: str, default: bool) -> bool:
+    return properties.get(f"{_PREFIX}{kind}.column.{name}", str(default)).lower() == "true"
+
+
+def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
+    value = _number(properties, _PREFIX + name, default)
+    if value < 1 or value != int(value):
+        raise ValueError(f"{_PREFIX}{name} is {properties[_PREFIX + name]}, not a whole number above 0")
+    return int(value)
+
+
+def _number(properties: Mapping[str, str], key: str, default: float) -> float:
+    try:
+        return float(properties.get(key, default))
+    except ValueError as error:
+        raise ValueError(f"{key} is {properties[key]}, not a number") from error
