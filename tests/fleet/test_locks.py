@@ -9,7 +9,7 @@ import pytest
 
 from producer.board import Board
 from producer.errors import Refused
-from producer.messages import Report, Request, Status
+from producer.messages import Operation, Report, Request, Status
 from producer.settings import Settings
 from tests.fleet.localfleet import LocalFleet
 
@@ -54,6 +54,29 @@ def test_equal_requests_that_wait_are_one(board: Board) -> None:
     assert board.enqueue(waiting) == waiting.job
     assert board.enqueue(third) == waiting.job
     assert board.waiting() == [waiting]
+
+
+def test_all_kinds_of_work_share_a_table(board: Board) -> None:
+    """A compaction beside a conversion would only make conflicts for both."""
+    conversion, compaction = Request.new("db.events"), Request.new("db.events", operation=Operation.COMPACT)
+    board.enqueue(conversion)
+    board.enqueue(compaction)
+    assert board.start(conversion)
+    assert not board.start(compaction)
+    assert board.finish(conversion, _ended(conversion)) == compaction
+    assert board.start(compaction)
+    assert board.finish(compaction, _ended(compaction)) is None
+
+
+def test_equal_compactions_have_equal_options(board: Board) -> None:
+    def compaction(**options: str) -> Request:
+        return Request.new("db.events", operation=Operation.COMPACT, options=options)
+
+    first = compaction(tier="minor", strategy="sort")
+    assert board.enqueue(first) == first.job
+    assert board.enqueue(compaction(strategy="sort", tier="minor")) == first.job
+    for other in (compaction(tier="full", strategy="sort"), compaction(), Request.new("db.events")):
+        assert board.enqueue(other) == other.job
 
 
 def test_other_requests_wait_in_turn(board: Board) -> None:

@@ -22,7 +22,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.cli import main
 from producer.engine import Told
+from producer.errors import Refused
+from producer.fleet import Fleet
 from producer.messages import Report, Request, Status
+from producer.options import NAMES
 from producer.settings import PREFIX, Settings
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
@@ -213,7 +216,7 @@ class TestUsage:
     )
 
     @REFUSED
-    @pytest.mark.parametrize("command", ["convert", "plan"])
+    @pytest.mark.parametrize("command", ["convert", "plan", "compact"])
     def test_requests(self, run: Run, stream: StreamTable, command: str, arguments: list[str], says: str) -> None:
         before = stream.table.metadata_location
         result = run(command, *arguments)
@@ -225,7 +228,7 @@ class TestUsage:
         assert stream.table.metadata_location == before
 
     @REFUSED
-    @pytest.mark.parametrize("command", ["convert", "plan"])
+    @pytest.mark.parametrize("command", ["convert", "plan", "compact"])
     def test_requests_for_programs(
         self, run: Run, stream: StreamTable, command: str, arguments: list[str], says: str
     ) -> None:
@@ -393,6 +396,151 @@ class TestPlan:
         stream.remove_files([file.path for file in stream.delete_files()])
         assert run("plan", "db.t").stdout == "Nothing to do: there are no equality deletes.\n"
         assert only_json(run("plan", "db.t", "--json"))["nothing"] == "there are no equality deletes"
+
+
+class TestCompact:
+    """Options become a request, and a dry run explains what it would come to."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+        """The requests that came to the engine."""
+        found: list[Request] = []
+
+        class Engine:
+            def __init__(self, settings: Settings) -> None: ...
+
+            def run(self, request: Request, told: Told | None = None) -> Report:
+                found.append(request)
+                return Report(
+                    job=request.job,
+                    table=request.table,
+                    operation=request.operation,
+                    status=Status.COMMITTED,
+                    snapshot_id=7,
+                    rewritten_data_files=12,
+                    added_data_files=1,
+                    removed_delete_files=3,
+                    removed_bytes=2_000_000,
+                    added_bytes=1_500_000,
+                )
+
+        monkeypatch.setattr("producer.fleet.local_engine", Engine)
+        return found
+
+    @pytest.fixture
+    def small(self, stream: StreamTable) -> StreamTable:
+        """Six small files in one partition, one in another, and deletes of both."""
+        for number in range(5):
+            stream.append(rows(10 + number))
+        return stream
+
+    def test_committed(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
+        result = run("compact", "db.t")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "db.t: committed" in result.stdout
+        assert "12 data files became 1, 2.0 MB became 1.5 MB, 3 delete files removed; snapshot 7" in result.stdout
+        [request] = asked
+        assert request.job.startswith("compact:default:db.t:")
+        assert (request.operation, request.options) == ("compact", {})
+
+    def test_committed_for_programs(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
+        told = only_json(run("compact", "db.t", "--json"))
+        assert (told["operation"], told["rewritten_data_files"], told["added_bytes"]) == ("compact", 12, 1_500_000)
+
+    def test_every_option_has_a_flag(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
+        given = {
+            "tier": "minor",
+            "strategy": "sort",
+            "sort-order": "id desc",
+            "target-file-size-bytes": "1000",
+            "min-file-size-bytes": "1",
+            "max-file-size-bytes": "2000",
+            "min-input-files": "2",
+            "max-file-group-size-bytes": "10000",
+            "max-files-to-rewrite": "9",
+            "delete-file-threshold": "3",
+            "delete-ratio-threshold": "0.5",
+            "rewrite-job-order": "files-desc",
+            "output-spec-id": "0",
+        }
+        flags = [part for name, value in given.items() for part in (f"--{name}", value)]
+        flags += ["--rewrite-all", "--no-use-starting-sequence-number", "--no-remove-dangling-deletes"]
+        assert run("compact", "db.t", *flags, "--where", "p = 'a'", "--all-or-nothing").exit_code == 0
+        assert run("compact", "db.t", "--zorder", "id,p").exit_code == 0
+        first, second = asked
+        assert first.options == given | {
+            "rewrite-all": "true",
+            "use-starting-sequence-number": "false",
+            "remove-dangling-deletes": "false",
+        }
+        assert (first.where, first.all_or_nothing) == ("p = 'a'", True)
+        assert second.options == {"zorder": "id,p"}
+        assert {*first.options, *second.options} == set(NAMES)
+
+    @pytest.mark.parametrize(
+        ("flags", "says"),
+        [
+            (["--min-input-files", "0"], "min-input-files='0' is not allowed: a whole number from 1 on."),
+            (["--strategy", "sort"], "The table has no sort order"),
+            (["--zorder", "nope"], "zorder: the table has no column 'nope'"),
+            (["--output-spec-id", "4"], "output-spec-id=4 is not allowed: the table has 0."),
+        ],
+    )
+    @pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["", "dry"])
+    def test_refused(
+        self, run: Run, stream: StreamTable, asked: list[Request], dry: list[str], flags: list[str], says: str
+    ) -> None:
+        result = run("compact", "db.t", *flags, *dry)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert says in result.stderr
+        told = only_json(run("compact", "db.t", *flags, *dry, "--json"))
+        assert told["status"] == "refused"
+        assert says in told["reason"]
+        assert asked == []
+
+    def test_an_unknown_flag(self, run: Run, stream: StreamTable) -> None:
+        result = run("compact", "db.t", "--min-input-file", "2")
+        assert result.exit_code == 2
+        assert "No such option" in result.stderr
+        assert "--min-input-files" in result.stderr
+
+    def test_a_dry_run_explains_itself(self, run: Run, small: StreamTable) -> None:
+        folder = Path(small.table.location().removeprefix("file://"))
+        before = set(folder.rglob("*"))
+        result = run("compact", "db.t", "--dry-run")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "6 small files" in result.stdout
+        assert "6 data files are rewritten (binpack) into files of about 536.9 MB: 1 units," in result.stdout
+        told = only_json(run("compact", "db.t", "--dry-run", "--json"))
+        [unit] = told["units"]
+        assert (unit["label"], unit["files"], unit["delete_files"], unit["why"]) == ("p=a", 6, 1, "6 small files")
+        assert unit["cost"] > unit["output"] > 0
+        assert (told["rewrite"]["strategy"], told["dangling"]) == ("binpack", False)
+        assert set(folder.rglob("*")) == before
+
+    def test_a_dry_run_of_nothing(self, run: Run, stream: StreamTable) -> None:
+        assert run("compact", "db.t", "--dry-run").stdout == (
+            "Nothing to do: no group qualifies: 2 small files in 2 partitions, 5 are needed in one, or more than "
+            "536.9 MB.\n"
+        )
+
+    def test_a_dry_run_that_only_drops_deletes(self, run: Run, stream: StreamTable) -> None:
+        stream.remove_files([file.path for file in stream.data_files()])
+        assert run("compact", "db.t", "--dry-run").stdout == (
+            "No data file is rewritten: there are no data files.\n"
+            "Delete files that reach no data file any more are dropped.\n"
+        )
+
+    def test_from_python(self, stream: StreamTable, asked: list[Request]) -> None:
+        fleet = Fleet()
+        report = fleet.compact("db.t", tier="full", zorder=["id", "p"], options={"min-input-files": 2}).wait()
+        assert report.rewritten_data_files == 12
+        assert asked[0].options == {"tier": "full", "zorder": "id,p", "min-input-files": "2"}
+        with pytest.raises(Refused, match="is 'min-input-files' meant"):
+            fleet.compact("db.t", options={"min_input_files": 2})
+        planned = fleet.plan("db.t", operation="compact", options={"rewrite-all": True})
+        assert [unit.why for unit in planned.plan.units] == ["2 small files"]
+        assert len(asked) == 1
 
 
 class TestJobs:
