@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
 
 from workers import lanes
+from workers.ahead import ahead
 from workers.counter import count, counted, tallied, tally
 from workers.data_files import DataFileWriter
 from workers.errors import TaskFailed
@@ -33,6 +34,8 @@ from workers.supervisor import supervised
 #: What a Spark task gives back for each file.
 RESULT: Final = "file string"
 _READ: Final = "files-read"
+#: Batches that are read before they are written.
+_AHEAD: Final = 4
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
 _GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)
 
@@ -142,7 +145,7 @@ class Rewrite:
                         with ExitStack() as stack:
                             start = partial(_entered, stack, files, job.partition)
                             writer = RollingWriter(start, unit.sizes, limits, job.width, job.rows)
-                            for rows in _read(reader, job, scratch):
+                            for rows in ahead(_read(reader, job, scratch), _AHEAD):
                                 writer.write(rows)
                             written = writer.close()
                         yield _described((job.partition, file) for file in written)
