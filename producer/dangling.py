@@ -27,13 +27,16 @@ class LiveData:
 
     def add(self, file: LiveFile) -> None:
         """Note a live data file."""
-        number = file.sequence_number
-        if number < self._oldest.get(file.partition_key, number + 1):
-            self._oldest[file.partition_key] = number
-            if self._oldest_of_all is None or number < self._oldest_of_all:
-                self._oldest_of_all = number
+        self.note(file.partition_key, file.sequence_number)
         if self._missing:
             self._missing.discard(file.path)
+
+    def note(self, partition: PartitionKey, number: int) -> None:
+        """Note that a partition has data files, the oldest with this data sequence number, for which no delete is."""
+        if number < self._oldest.get(partition, number + 1):
+            self._oldest[partition] = number
+            if self._oldest_of_all is None or number < self._oldest_of_all:
+                self._oldest_of_all = number
 
     def reached_by(self, delete: LiveFile) -> bool:
         """Whether a delete file may still apply to a data file.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property, partial
 
-from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from producer.catalog import open_table
@@ -13,11 +12,12 @@ from producer.errors import Reason, Refused
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
 from producer.plans import Plan, UnitHeader
-from producer.staging import Attempt
+from producer.staging import Attempt, Staged
 from producer.store import JobStore, delete_files, parallel
 from tasks.head import added_by
 from tasks.job import JobContext
 from tasks.snapshot import metadata_files
+from workers.journal import Journal
 
 
 def clean_up(context: JobContext) -> None:
@@ -32,16 +32,23 @@ def clean_up(context: JobContext) -> None:
     needless = _Needless(context, plans)
     for plan in plans:
         needless.delete(path for paths in parallel(partial(_written, store, plan), plan.units) for path in paths)
+        parallel(partial(_clear_journals, store, plan), plan.units)  # last: they lead to the files
         for note in store.commits(plan.round):
             for name, snapshot_id in note.snapshots.items():
                 needless.delete_commit(plan, name, snapshot_id)
     store.clear()
 
 
-def withdraw(context: JobContext, plan: Plan, claim: Attempt) -> None:
+def withdraw(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) -> None:
     """Delete what an attempt wrote that came to its end after its job; what of it was committed all the same stays."""
-    _Needless(context, None).delete(claim.paths)
-    context.store.retract(plan.round, claim, forget=True)
+    store = context.store
+    journal = _journal(store, claim)
+    most = len(staged.data)  # the first notes may be gone: they were there when the job ended
+    noted = journal.paths(claim.tasks, most) if journal is not None else ()
+    _Needless(context, [plan], tried=True).delete({*claim.paths, *staged.paths, *noted})
+    if journal is not None:
+        journal.clear(claim.tasks, most)
+    store.retract(plan.round, claim, forget=True)
 
 
 def merged_path(table: Table, plan: Plan, name: str) -> str:
@@ -54,15 +61,16 @@ class _Needless:
     """Deletes files of a job unless the table refers to them.
 
     Args:
-        plans: The job's rounds; None when they are gone already, so that a commit may have happened.
+        plans: Rounds of the job, the first of them that files are deleted of first.
+        tried: Whether a commit may have happened, if that is known.
     """
 
-    def __init__(self, context: JobContext, plans: list[Plan] | None) -> None:
+    def __init__(self, context: JobContext, plans: list[Plan], *, tried: bool | None = None) -> None:
         self._context = context
         self._io = context.store.io
-        notes = [note for plan in plans or () for note in context.store.commits(plan.round)]
-        self._tried = plans is None or any(note.happened or not note.settled for note in notes)
-        self._uuid = plans[0].table_uuid if plans else None
+        self._first = plans[0] if plans else None
+        notes = (note for plan in plans for note in context.store.commits(plan.round))
+        self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged, except those that are committed."""
@@ -94,7 +102,7 @@ class _Needless:
             if error.reason != Reason.UNKNOWN_TABLE:
                 raise
             return None
-        return table if self._uuid in (None, str(table.metadata.table_uuid)) else None
+        return table if self._first is None or self._first.table_uuid == str(table.metadata.table_uuid) else None
 
     @cached_property
     def _added(self) -> frozenset[str]:
@@ -105,16 +113,19 @@ class _Needless:
 
     @cached_property
     def _live(self) -> frozenset[str]:
-        """Delete files that are live at some head: the job's snapshots may have expired since."""
+        """What snapshots of any writer refer to: the job's own may have expired since, and its files live on.
+
+        They can only be in manifests that were written after the job was planned; in format version 1 nobody knows
+        when that was.
+        """
         assert self.table is not None
-        metadata = self.table.metadata
-        heads = {ref.snapshot_id for ref in metadata.refs.values()}
+        planned = -1 if self._first is None or self._first.format_version < 2 else self._first.sequence_number
         manifests = {
             manifest
-            for snapshot in metadata.snapshots
-            if snapshot.snapshot_id in heads
+            for snapshot in self.table.metadata.snapshots
+            if (snapshot.sequence_number or 0) > planned
             for manifest in read_manifest_list(self._io, snapshot)
-            if manifest.content == ManifestContent.DELETES
+            if manifest.sequence_number > planned
         }
         return frozenset(file.path for file in read_manifests(self._io, manifests))
 
@@ -135,4 +146,16 @@ def _written(store: JobStore, plan: Plan, unit: UnitHeader) -> set[str]:
     for attempt in store.attempts(plan.round, unit.number):
         staged = store.staged_by(plan.round, attempt)
         paths.update(staged.paths if staged is not None else attempt.paths)
+        if (journal := _journal(store, attempt)) is not None:
+            paths.update(journal.paths(attempt.tasks))
     return paths
+
+
+def _clear_journals(store: JobStore, plan: Plan, unit: UnitHeader) -> None:
+    for attempt in store.attempts(plan.round, unit.number):
+        if (journal := _journal(store, attempt)) is not None:
+            journal.clear(attempt.tasks)
+
+
+def _journal(store: JobStore, attempt: Attempt) -> Journal | None:
+    return Journal(store.io, attempt.journal) if attempt.journal is not None else None

@@ -14,11 +14,13 @@ from pyiceberg.manifest import (
     manifest_entry_schema_with_data_file,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import TableVersion
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from producer.manifests import LiveFile
-from producer.partitions import PartitionKey, partition_key
+from producer.partitions import PartitionKey, decode_partition, partition_key, partition_type
+from producer.plans import Scope
 
 _EQUALITY_IDS = 135
 _REFERENCED_DATA_FILE = 143
@@ -44,6 +46,11 @@ class NewFile:
 def new_data_file(**fields: Any) -> DataFile:
     """Record of a file with the fields of format version 3, by their names in the spec; those left out are null."""
     return DataFile.from_args(_table_format_version=3, **fields)
+
+
+def partition_of(metadata: TableMetadata, scope: Scope) -> Record:
+    """The partition tuple that a plan or a staged record speaks of."""
+    return decode_partition(partition_type(metadata, metadata.specs()[scope.spec_id]), scope.values)
 
 
 def added(file: NewFile, snapshot_id: int) -> ManifestEntry:

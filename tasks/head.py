@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,6 +32,8 @@ class Head:
     base: Snapshot
     #: Manifests that earlier attempts have read.
     known: KnownManifests = field(default_factory=dict)
+    #: The snapshots since the plan's, the head first.
+    since: tuple[Snapshot, ...] = ()
 
     @classmethod
     def of(cls, table: Table, plan: Plan, known: KnownManifests | None = None) -> Head:
@@ -46,9 +48,11 @@ class Head:
         if table.metadata.format_version != plan.format_version:
             raise Conflict(f"the table was upgraded to format version {table.metadata.format_version}")
         snapshot = branch_head(table, plan.request.branch)
-        for ancestor in ancestors_of(snapshot, table.metadata):
+        since: list[Snapshot] = []
+        for ancestor in ancestors_of(snapshot, table.metadata):  # ends where a snapshot has expired
             if ancestor.snapshot_id == plan.snapshot_id and snapshot is not None:
-                return cls(table.io, plan, snapshot, ancestor, {} if known is None else known)
+                return cls(table.io, plan, snapshot, ancestor, {} if known is None else known, tuple(since))
+            since.append(ancestor)
         raise Conflict(f"snapshot {plan.snapshot_id} is no longer in the history of branch {plan.request.branch}")
 
     @cached_property
@@ -57,9 +61,19 @@ class Head:
         return read_manifest_list(self.io, self.snapshot)
 
     @cached_property
+    def base_manifests(self) -> list[ManifestFile]:
+        """All manifests of the plan's snapshot."""
+        return read_manifest_list(self.io, self.base) if self.base is not self.snapshot else self.manifests
+
+    @cached_property
     def deletes(self) -> list[LiveFile]:
         """All delete files and vectors that are live at the head."""
         return list(self._read(m for m in self.manifests if m.content == ManifestContent.DELETES))
+
+    @cached_property
+    def base_deletes(self) -> list[LiveFile]:
+        """All delete files and vectors that were live at the plan's snapshot."""
+        return list(self._read(m for m in self.base_manifests if m.content == ManifestContent.DELETES))
 
     @cached_property
     def equality_deletes(self) -> dict[str, LiveFile]:
@@ -85,8 +99,7 @@ class Head:
     def gone_data(self) -> frozenset[str]:
         """Data files that were live at the plan's snapshot and are not any more."""
         kept = {m.manifest_path for m in self.manifests}
-        base = read_manifest_list(self.io, self.base) if self.base is not self.snapshot else []
-        replaced = [m for m in base if m.content == ManifestContent.DATA and m.manifest_path not in kept]
+        replaced = [m for m in self.base_manifests if m.content == ManifestContent.DATA and m.manifest_path not in kept]
         return frozenset(f.path for f in self._read(replaced)) - {f.path for f in self._in_new_manifests}
 
     @cached_property
@@ -120,11 +133,13 @@ def committed(table: Table, plan: Plan) -> Snapshot | None:
     return None
 
 
-def added_by(io: FileIO, snapshot: Snapshot) -> list[LiveFile]:
-    """The delete files that a snapshot added."""
+def added_by(
+    io: FileIO, snapshot: Snapshot, contents: Container[ManifestContent] = frozenset(ManifestContent)
+) -> list[LiveFile]:
+    """The files that a snapshot added; of the given contents only."""
     manifests = [
         m
         for m in read_manifest_list(io, snapshot)
-        if m.content == ManifestContent.DELETES and m.added_snapshot_id == snapshot.snapshot_id
+        if m.content in contents and m.added_snapshot_id == snapshot.snapshot_id
     ]
     return [file for file in read_manifests(io, manifests) if file.snapshot_id == snapshot.snapshot_id]

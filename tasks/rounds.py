@@ -105,18 +105,10 @@ def _commit(
         _raise_if_it_may_pass(error)
         status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
         return _end(context, summed(plan, None, failures), plan, status, str(error))
-    report = summed(plan, done, failures)
+    report = summed(plan, done, failures + done.failures)
     if done.again and not last:
         return _plan_again(context, plan, settings, done.again, report)
-    conflicts = tuple(
-        Failure(
-            unit=-1,
-            partition=r.scope.label if r.scope else "",
-            reason=f"other writers changed what {r.path} reaches, {plan.round + 1} times; it stays in the table",
-        )
-        for r in plan.retirements
-        if r.path in done.again
-    )
+    conflicts = tuple(setback.failure for setback in done.setbacks)
     report = report.model_copy(
         update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
     )
@@ -159,7 +151,7 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
 def _plan_again(
     context: JobContext, plan: Plan, settings: Settings, only: frozenset[str] | None, before: Report | None
 ) -> Step:
-    """Plan another round on the head as it is now; ``only`` are the equality deletes that are left to do."""
+    """Plan another round on the head as it is now; ``only`` are paths of what is left to do."""
     try:
         table = context.reload(plan)
         planned = plan_table(

@@ -105,7 +105,7 @@ def _attempt(
     # From here on a committer may have seen it: even an error while the record is written must delete nothing.
     context.store.write_staged(plan.round, staged)
     if context.store.ended():  # while this attempt was busy
-        withdraw(context, plan, work.claim)
+        withdraw(context, plan, work.claim, staged)
         return None
     return staged
 

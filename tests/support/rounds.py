@@ -35,7 +35,7 @@ class Round:
                 )
                 conversion = Conversion(self.planned.plan, unit, attempt, table.metadata, table)
                 result = convert(conversion.engine_unit(), table.io)
-                self.staged[unit.header.number] = conversion.staged(result, 0.0)
+                self.staged[unit.header.number] = conversion.staged(result)
         return self
 
     def head(self) -> Head:

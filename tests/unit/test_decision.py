@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
@@ -555,10 +555,12 @@ class TestMarkers:
         snapshot = table.table.current_snapshot()
         assert snapshot is not None
         assert paths(added_by(table.table.io, snapshot)) == {mine}
+        files = paths(table.data_files())
         table.append(rows(9))
         later = table.table.current_snapshot()
         assert later is not None
-        assert added_by(table.table.io, later) == []
+        assert paths(added_by(table.table.io, later)) == paths(table.data_files()) - files
+        assert added_by(table.table.io, later, (ManifestContent.DELETES,)) == []
 
     def test_entries_that_its_snapshot_moved_are_not(self, table: StreamTable) -> None:
         table.commit(RowDelta(table.write_equality_deletes(pa.concat_tables([rows(8), rows(8, p="b")]), ["id"])))

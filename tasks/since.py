@@ -1,0 +1,71 @@
+"""Which deletes came and went between a plan's snapshot and the head."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.table.snapshots import Snapshot
+
+from producer.manifests import LiveFile
+from producer.store import parallel
+from tasks.head import Head, added_by
+from workers.errors import DataError
+from workers.position_deletes import read_position_deletes
+
+
+class DeletesSince:
+    """The deletes by which a head differs from the plan's snapshot.
+
+    One object sees all attempts at a commit: what it has read of a snapshot or a file is not read again.
+    """
+
+    def __init__(self) -> None:
+        self._equality: dict[int, list[LiveFile]] = {}
+        self._named: dict[str, frozenset[str] | None] = {}
+
+    def new(self, head: Head) -> list[LiveFile]:
+        """Deletes that are live at the head and were not at the plan's snapshot."""
+        before = {delete.identity for delete in head.base_deletes}
+        return [delete for delete in head.deletes if delete.identity not in before]
+
+    def gone(self, head: Head) -> list[LiveFile]:
+        """Deletes that were live at the plan's snapshot and are not at the head."""
+        live = {delete.identity for delete in head.deletes}
+        return [delete for delete in head.base_deletes if delete.identity not in live]
+
+    def equality(self, head: Head) -> list[LiveFile]:
+        """Every equality delete that was added since, whether or not it is still live.
+
+        The head alone does not tell: of one that was added and retired again nothing is left there.
+        """
+        unknown = [s for s in head.since if s.snapshot_id not in self._equality]
+        found = parallel(partial(_equality_added_by, head.io), unknown)
+        self._equality.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
+        files = {f.path: f for snapshot in head.since for f in self._equality[snapshot.snapshot_id]}
+        live = {f.path: f for f in self.new(head) if f.content == DataFileContent.EQUALITY_DELETES}
+        return list({**files, **live}.values())
+
+    def names(self, io: FileIO, delete: LiveFile, path: str) -> bool:
+        """Whether a position delete file names a data file; one that cannot be read may."""
+        if delete.referenced_data_file is not None:
+            return delete.referenced_data_file == path
+        if delete.path not in self._named:
+            self._named[delete.path] = _named(io, delete.path)
+        named = self._named[delete.path]
+        return named is None or path in named
+
+
+def _equality_added_by(io: FileIO, snapshot: Snapshot) -> list[LiveFile]:
+    added = added_by(io, snapshot, (ManifestContent.DELETES,))
+    return [file for file in added if file.content == DataFileContent.EQUALITY_DELETES]
+
+
+def _named(io: FileIO, path: str) -> frozenset[str] | None:
+    try:
+        batches = read_position_deletes(io, path)
+        return frozenset(name for batch in batches for name in pc.unique(batch.column("file_path")).to_pylist())
+    except DataError:
+        return None  # whoever plans again will say so
