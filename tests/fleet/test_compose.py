@@ -236,6 +236,27 @@ class TestRunning:
         assert task["state"] == "SUCCESS"
         assert "db.events" in task["kwargs"]
 
+    def test_one_command_compacts_a_table(self, fleet: Native) -> None:
+        catalog = load_catalog("default", **_catalog(fleet))
+        small = StreamTable.create(catalog, "db.small", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+        for number in range(6):
+            small.append(pa.table({"id": [number], "name": ["a"]}))
+        small.upsert(pa.table({"id": [2], "name": ["B"]}), ["id"])
+        before = _rows(read_rows(small.table))
+
+        done = fleet.execute("worker", "icefleet", "compact", "db.small", "--json", timeout=200)
+
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{fleet.logs()}"
+        report = json.loads(done.stdout)
+        assert (report["status"], report["rewritten_data_files"], report["added_data_files"]) == ("committed", 7, 1)
+        assert _rows(read_rows(small.table)) == before
+        assert small.delete_files() == []
+        (task,) = _flower(fleet, "/api/tasks?taskname=icefleet.compact").values()
+        assert task["state"] == "SUCCESS"
+        assert "7 files became 1 with 6 rows" in task["result"]
+        again = fleet.execute("worker", "icefleet", "compact", "db.small", "--json", timeout=200)
+        assert json.loads(again.stdout)["status"] == "nothing_to_do"
+
     def test_every_service_stops_when_told(self, fleet: Native) -> None:
         statuses = {name: fleet.stop(name, 30) for name in reversed(list(fleet.running))}
         assert set(statuses.values()) == {0}, f"{statuses}\n{fleet.logs()}"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from producer.errors import Conflict, Corrupt, Failed, Reason, Refused
 from producer.messages import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
+from producer.messenger import QUEUES, STAGING, request_of
 from producer.plans import DataFile, Plan, Retirement, UnitHeader, VectorRef
 from producer.staging import Staged, StagedDeleteFile, StagedVector
 
@@ -45,6 +46,23 @@ class TestJobIds:
         with pytest.raises(Refused, match="is not a job id") as refused:
             JobId.parse(job)
         assert refused.value.reason == Reason.UNKNOWN_JOB
+
+
+def test_a_plan_message_carries_the_whole_request() -> None:
+    request = Request.new(
+        "db.t",
+        operation=Operation.COMPACT,
+        catalog="prod",
+        branch="audit",
+        where="p = 1",
+        all_or_nothing=True,
+        options={"min-input-files": "2"},
+    )
+    sent = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
+    job, table = sent.pop("job"), sent.pop("table")
+    assert request_of(job, table, sent) == request
+    assert set(QUEUES) >= set(STAGING.values())
+    assert set(STAGING) == set(Operation)
 
 
 @pytest.mark.parametrize("table", ["", "events", ".", "db.", ".events", "db..events"])
