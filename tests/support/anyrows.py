@@ -186,3 +186,20 @@ def _field(field: NestedField) -> st.SearchStrategy[Any]:
 
 def _decimal(number: int, scale: int) -> Decimal:
     return Decimal((int(number < 0), tuple(int(digit) for digit in str(abs(number))), -scale))
+
+
+def plain(table: pa.Table) -> str:
+    """All rows as text that tells -0.0 from 0.0, equals itself where a NaN is, and knows numbers for all times."""
+    return repr([[_plain(value) for value in column] for column in table.columns])
+
+
+def _plain(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    if isinstance(value, pa.StructScalar):
+        return [_plain(value[index]) for index in range(len(value.type))]
+    if isinstance(value, pa.ListScalar):  # a map, too
+        return [_plain(each) for each in value.values]
+    if pa.types.is_temporal(value.type):
+        return value.value
+    return value.as_py()
