@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -58,6 +58,10 @@ class SortColumn:
     nulls_first: bool
 
 
+#: The part of the largest size that is planned for.
+_ROOM: Final = 0.9
+
+
 class Arrangement(StrEnum):
     """The order of the rows that are written."""
 
@@ -74,6 +78,18 @@ class Sizes:
     target: int
     least: int
     most: int
+
+    def files(self, size: float) -> int:
+        """How many even files so many bytes make: none above the most, and none below the least where that can be.
+
+        They are rather larger than the target than smaller: what is judged before it is written may turn out less.
+        """
+        files = max(1, int(size / self.target))
+        while size / files > self.most * _ROOM:
+            files += 1
+        while files > 1 and size / files < self.least and size / (files - 1) <= self.most * _ROOM:
+            files -= 1
+        return files
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,15 @@ class GroupLimits:
 class RollingWriter:
     """Writes rows into files that are evenly sized where it is known how many rows are still to come.
 
-    The size of what is to come is judged by what was written: with so many bytes left to write, as many files are
-    made as bring each nearest to the target and none above the most, so that no small file is left at the end.
+    The size of what is to come is judged by what was written, and what is left is shared evenly by the files that it
+    makes (:meth:`Sizes.files`), so that no small file is left at the end.
 
     Args:
         start: Begins the next file.
         sizes: What files are to measure.
         limits: When a row group is full.
         width: Bytes that a row takes in a file, as far as that is known before.
-        rows: How many rows will come; None when nobody knows.
+        rows: How many rows will come, about; None when nobody knows.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class RollingWriter:
 
     def close(self) -> list[WrittenFile]:
         """Write what is left and describe all files."""
+        self._left = self._buffered
         while self._buffered:
-            self._left = self._buffered
             self._flush(min(self._quota(), self._buffered))
         if self._file is not None:
             self.closed.append(self._file.close())
@@ -99,6 +99,8 @@ class RollingWriter:
         """Rows of the next row group."""
         in_memory = self._bytes / self._buffered
         limit = min(self._limits.rows, self._limits.encoded / self._width, self._limits.memory / max(in_memory, 1e-3))
+        if self._late:
+            return max(1, int(limit))
         last = self._left is not None and self._files() == 1
         room: float = self._left or 0 if last else (self._goal() - self._size) / self._width
         if not self._measured:
@@ -106,6 +108,7 @@ class RollingWriter:
         return max(1, int(room if room <= limit * _SLACK else limit))
 
     def _flush(self, rows: int) -> None:
+        late = self._late
         table = pa.Table.from_batches(self._buffer)
         if self._file is None:
             self._file = self._start()
@@ -116,9 +119,15 @@ class RollingWriter:
         self._left = None if self._left is None else max(0, self._left - rows)
         self._width = self._file.size / self._file.rows
         self._measured = True
-        if self._size >= self._sizes.most * _NEAR or (self._files() > 1 and self._size >= self._goal() * _NEAR):
+        full = not late and self._files() > 1 and self._size >= self._goal() * _NEAR
+        if full or self._size >= self._sizes.most * _NEAR:
             self.closed.append(self._file.close())
             self._file = None
+
+    @property
+    def _late(self) -> bool:
+        """Whether more rows have come than were said to: the file that is open takes them, as far as it may."""
+        return self._left is not None and self._left < self._buffered
 
     @property
     def _size(self) -> int:
@@ -136,11 +145,4 @@ class RollingWriter:
     def _files(self) -> int:
         """How many files this one and those after it will be."""
         total = self._total()
-        if total is None:
-            return 2  # there is always another one
-        files = max(1, round(total / self._sizes.target))
-        while total / files > self._sizes.most:
-            files += 1
-        while files > 1 and total / files < self._sizes.least and total / (files - 1) <= self._sizes.most:
-            files -= 1
-        return files
+        return 2 if total is None else self._sizes.files(total)  # there is always another one when nobody knows

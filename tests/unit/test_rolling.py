@@ -73,9 +73,9 @@ def written(
 
 
 @pytest.mark.parametrize(
-    ("rows", "files"), [(0, 0), (1, 1), (70, 1), (100, 1), (149, 1), (151, 2), (247, 2), (253, 3), (1000, 10)]
+    ("rows", "files"), [(0, 0), (1, 1), (70, 1), (100, 1), (160, 1), (164, 2), (297, 2), (303, 3), (1005, 10)]
 )
-def test_as_many_files_as_come_nearest_to_the_target(rows: int, files: int) -> None:
+def test_even_files_rather_larger_than_smaller(rows: int, files: int) -> None:
     _, made = written(rows)
     assert len(made) == files
 
@@ -100,12 +100,18 @@ def test_no_file_is_too_large_or_too_small(rows: int, width: float, guess: float
         assert len(files) <= 1
 
 
-@pytest.mark.parametrize("told", [None, 10, 5000])
+@pytest.mark.parametrize("told", [None, 10, 1200, 1260, 5000])
 def test_when_it_is_not_known_how_many_come(told: int | None) -> None:
-    """No file is too large; the last one may be small."""
-    _, files = written(1230, told=told)
+    """No file is too large; the last one may be small, and no row group is for want of rows that were expected."""
+    disk, files = written(1230, told=told)
     assert all(file.size <= SIZES.most for file in files)
     assert all(file.size >= SIZES.least for file in files[:-1])
+    assert sum(map(len, disk.groups)) <= 3 * len(files)
+
+
+def test_some_more_rows_than_were_expected_join_the_last_file() -> None:
+    _, files = written(315, told=300)
+    assert len(files) == 3
 
 
 def test_row_groups_end_where_the_first_limit_is_reached() -> None:
