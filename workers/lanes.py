@@ -6,8 +6,11 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from workers.rewriting import Input, Partition, Sizes
+
+_PARTS_PER_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,24 @@ def jobs(
         ordered = sorted(inputs, key=lambda file: (file.sequence_number, file.path))
         live = {file.index: max(0, file.record_count - lost(file)) for file in inputs}
         output = sum(file.size * live[file.index] // max(1, file.record_count) for file in inputs)
-        wanted = max(1, min(most, output // max(1, sizes.target)))
+        wanted = min(most, sizes.files(output))
         share = max(1, sum(file.size for file in inputs) // wanted)
         for parts in _cut(ordered, share, wanted):
             rows = sum(live[part.file.index] // part.share[1] for part in parts)
             found.append(Job(partition, parts, rows))
     return found
+
+
+def parts(files: Sequence[Input], cores: int) -> list[Part]:
+    """Files in the order in which they came to the table, large ones cut so that all cores have some to read."""
+    share = max(1, sum(file.size for file in files) // (cores * _PARTS_PER_CORE))
+    ordered = sorted(files, key=lambda file: (file.sequence_number, file.path))
+    return [
+        Part(file, (part, number))
+        for file in ordered
+        for number in [max(1, min(cores * _PARTS_PER_CORE, file.size // share))]
+        for part in range(number)
+    ]
 
 
 def by_partition(inputs: Iterable[Input], scopes: Sequence[Partition | None]) -> list[tuple[Partition, list[Input]]]:

@@ -6,13 +6,17 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from threading import Event
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from workers import lanes
@@ -21,14 +25,16 @@ from workers.counter import count, counted, tallied, tally
 from workers.data_files import DataFileWriter
 from workers.errors import TaskFailed
 from workers.failures import heard, told
-from workers.lanes import Job
+from workers.lanes import Job, Part
 from workers.machine import Budget
 from workers.placing import Files, described, written_of
 from workers.resolve import Deletes, gone
-from workers.rewriting import Input, Partition, RewriteResult, RewriteUnit, WrittenFile
+from workers.rewriting import Arrangement, Input, Partition, RewriteResult, RewriteUnit, WrittenFile
 from workers.rolling import GroupLimits, RollingWriter
+from workers.rowkeys import key_fields
 from workers.rows import RowReader
 from workers.rowtypes import written_schema
+from workers.shuffle import Layout, arranged
 from workers.supervisor import supervised
 
 #: What a Spark task gives back for each file.
@@ -110,18 +116,61 @@ class Rewrite:
         """Do it all; ``stop`` says that nobody waits for it any more."""
         deletes = Deletes(self._unit.deletes, self._io, self._budget, self._scratch, noted=True)
         deletes.spool(self._session, stop)
-        work = lanes.jobs(
-            lanes.by_partition(self._unit.inputs, self._unit.scopes),
-            self._unit.sizes,
-            self._budget.shuffle_tasks,
-            self._lost,
-        )
-        self._pieces = Counter(part.file.index for job in work for part in job.parts)
-        written = self._copied(work, 0)
+        through_spark = self._unit.arrangement is not Arrangement.NONE or None in self._unit.scopes
+        written = self._arranged() if through_spark else self._copied(self._jobs(), 0)
         read, live = tallied(self._scratch)
         if live != sum(file.record_count for _, file in written):
             raise TaskFailed(f"{live} rows are live, {sum(file.record_count for _, file in written)} were written")
         return RewriteResult(tuple(self._merged(written)), read, read - live, deletes.named())
+
+    def _jobs(self) -> list[Job]:
+        """Everything that is written as it comes, by partition."""
+        by_partition = lanes.by_partition(self._unit.inputs, self._unit.scopes)
+        work = lanes.jobs(by_partition, self._unit.sizes, self._budget.shuffle_tasks, self._lost)
+        self._pieces = Counter(part.file.index for job in work for part in job.parts)
+        return work
+
+    def _arranged(self) -> list[Written]:
+        """Rows through Spark, in order or on the way to their partitions."""
+        inputs, sizes = self._unit.inputs, self._unit.sizes
+        live = sum(max(0, file.record_count - self._lost(file)) for file in inputs)
+        width = sum(file.size for file in inputs) / max(1, sum(file.record_count for file in inputs))
+        tasks = min(sizes.files(live * width), self._budget.shuffle_tasks)
+        parts = lanes.parts(inputs, self._budget.cores)
+        self._pieces = Counter(part.file.index for part in parts)
+        keys = replace(self._reader, fields=key_fields(self._unit))
+        made = arranged(
+            self._session,
+            self._unit,
+            (self._reader.schema, partial(_read_part, self._reader, self._scratch, counted=True)),
+            (keys.schema, partial(_read_part, keys, self._scratch, counted=False)),
+            parts,
+            tasks,
+            self._budget,
+            self._scratch,
+        )
+        # A partition's rows are known only where there is one.
+        expected = live // tasks if len(set(self._unit.scopes)) == 1 and None not in self._unit.scopes else None
+        rows = made.frame.mapInArrow(self._placer(made.layout, expected, width), RESULT).collect()
+        return [written_of(row.file) for row in rows]
+
+    def _placer(self, layout: Layout, expected: int | None, width: float) -> Callable[[Batches], Batches]:
+        unit, io, scratch, limits = self._unit, self._io, self._scratch, self._limits
+
+        def place(batches: Batches) -> Batches:
+            with told(scratch):
+                context = TaskContext.get()
+                files = Files(unit, io, context.partitionId() if context else 0, scratch)
+                for partition, runs in groupby(layout.runs(batches), key=itemgetter(0)):
+                    with ExitStack() as stack:
+                        start = partial(_entered, stack, files, partition)
+                        writer = RollingWriter(start, unit.sizes, limits, width, expected)
+                        for _, rows in runs:
+                            writer.write(rows)
+                        written = writer.close()
+                    yield _described((partition, file) for file in written)
+
+        return place
 
     def _lost(self, file: Input) -> int:
         positions = gone(self._scratch, file.index)
@@ -181,19 +230,23 @@ def _entered(stack: ExitStack, files: Files, partition: Partition) -> DataFileWr
 def _read(reader: RowReader, job: Job, scratch: Path) -> Batches:
     """Live rows of a job's parts, one after another."""
     for part in job.parts:
-        seen = live = 0
+        yield from _read_part(reader, scratch, part, counted=part.file.index >= 0)
 
-        def see(rows: int) -> None:
-            nonlocal seen
-            seen += rows
 
-        merged = part.file.index < 0
-        for batch in reader.read(part.file, None if merged else gone(scratch, part.file.index), part.share, see):
-            live += batch.num_rows
-            yield batch
-        if not merged:
-            tally(scratch, seen, live)
-            count(scratch, part.file.index, _READ)
+def _read_part(reader: RowReader, scratch: Path, part: Part, *, counted: bool) -> Batches:
+    """Live rows of one part, which are ``counted`` unless it is read a second time."""
+    seen = live = 0
+
+    def see(rows: int) -> None:
+        nonlocal seen
+        seen += rows
+
+    for batch in reader.read(part.file, gone(scratch, part.file.index), part.share, see):
+        live += batch.num_rows
+        yield batch
+    if counted:
+        tally(scratch, seen, live)
+        count(scratch, part.file.index, _READ)
 
 
 def _again(file: WrittenFile) -> Input:
