@@ -26,8 +26,8 @@ _MOST_ROWS: Final = 1 << 26
 class DataFileWriter:
     """Writes one new data file, row group by row group.
 
-    The file appears with the first row group, and goes again unless the ``with`` block ends well after ``close``. A
-    file that exists is never overwritten. No more than the row group at hand is held.
+    The file appears with the first row group, and goes again when writing fails, and unless the ``with`` block ends
+    well after ``close``. A file that exists is never overwritten. No more than the row group at hand is held.
 
     :param schema: what is written, columns of row lineage included; goes into the file.
     :param arrow_schema: the same as Arrow has it, with field ids at every depth.
@@ -83,12 +83,16 @@ class DataFileWriter:
             raise ValueError(f"{table.num_rows} rows are too many for a row group")
         if not table.num_rows:
             return
-        stored = annotated(table, self._schema)
-        stream, parquet = self._opened(stored)
-        parquet.write_table(stored, row_group_size=table.num_rows)
-        self._metrics.add(table)
-        self.rows += table.num_rows
-        self.size = stream.tell() + self._filters
+        try:
+            stored = annotated(table, self._schema)
+            stream, parquet = self._opened(stored)
+            parquet.write_table(stored, row_group_size=table.num_rows)
+            self._metrics.add(table)
+            self.rows += table.num_rows
+            self.size = stream.tell() + self._filters
+        except BaseException:
+            self._discard()  # half a row group cannot be taken back
+            raise
 
     def close(self) -> WrittenFile:
         """Finish the file and describe it.

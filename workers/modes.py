@@ -47,6 +47,7 @@ def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collecti
 
     :param schema: what is written; its reserved columns, those of row lineage, take the table's default.
     :param sorted_ids: columns that the table is sorted by: these keep bounds whatever the default.
+    :raises ValueError: when the property that counts columns is no number.
     """
     leaves = [field_id for field_id in _leaves(schema.as_struct()) if field_id < _RESERVED]
     modes: dict[int, Mode] = {}
@@ -71,7 +72,10 @@ def _mode(text: str) -> Mode | None:
 
 
 def _most(properties: Mapping[str, str]) -> int:
-    most = int(properties.get(_MOST, _MOST_DEFAULT))
+    try:
+        most = int(properties.get(_MOST, _MOST_DEFAULT))
+    except ValueError as error:
+        raise ValueError(f"{_MOST} is {properties[_MOST]}, not a whole number") from error
     return most if most >= 0 else _MOST_DEFAULT
 
 

@@ -310,9 +310,16 @@ def test_a_file_that_is_not_closed_is_given_up(tmp_path: Path) -> None:
     ],
     ids=["null", "missing", "type"],
 )
-def test_rows_that_do_not_fit_are_refused(tmp_path: Path, bad: pa.Table) -> None:
+def test_rows_that_do_not_fit_are_refused_and_end_the_file(tmp_path: Path, bad: pa.Table) -> None:
     with pytest.raises(ValueError, match=r"id|flag|type"):
         attempt(tmp_path / "a", simple(10), bad)
+    assert not list(tmp_path.iterdir())
+    writer = DataFileWriter(IO, str(tmp_path / "a"), SIMPLE, arrow_schema(SIMPLE), {})
+    writer.write(simple(10))
+    with pytest.raises(ValueError, match=r"id|flag|type"):
+        writer.write(bad)
+    with pytest.raises(ValueError, match="is closed"):
+        writer.close()
     assert not list(tmp_path.iterdir())
 
 

@@ -255,6 +255,8 @@ def test_only_so_many_columns_have_a_mode_unless_the_table_says_so() -> None:
     assert set(modes_of(wide, {most: "103"}).values()) == {TRUNCATE}
     assert set(modes_of(wide, {most: "0"}).values()) == {NONE}
     assert modes_of(wide, {most: "-1"}) == modes
+    with pytest.raises(ValueError, match=f"{most} is some, not a whole number"):
+        modes_of(wide, {most: "some"})
     assert modes_of(wide, {most: "0", "write.metadata.metrics.column.c5": "full"}, sorted_ids=[7]) == {
         **dict.fromkeys(modes, NONE),
         5: FULL,
