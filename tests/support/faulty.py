@@ -25,7 +25,8 @@ from producer.settings import Settings
 from tasks.job import JobContext
 from tasks.rounds import Ended, Stage, Step, advance, begin
 from tasks.staging import stage
-from tests.support import plainengine
+from tests.support import plainengine, plainrewriter
+from workers.rewriting import RewriteResult, RewriteUnit
 from workers.unit import ConversionResult, ConversionUnit
 
 Answer = Callable[[], CommitTableResponse]
@@ -114,6 +115,8 @@ class Jobs:
         monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
         monkeypatch.setattr("tasks.convert.convert", self._convert)
         monkeypatch.setattr("tasks.convert.session", lambda *_: None)
+        monkeypatch.setattr("tasks.compact.rewrite", self._rewrite)
+        monkeypatch.setattr("tasks.compact.session", lambda *_: None)
         monkeypatch.setattr("tasks.local.find_java", lambda: None)
         monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "time", lambda: real() + self._late)
@@ -172,11 +175,18 @@ class Jobs:
         return self.end(self.start(request or self.request(**asked)), between)
 
     def _convert(self, unit: ConversionUnit, io: Any, session: Any, *rest: Any) -> ConversionResult:
-        number = int(unit.name.rsplit("-", 2)[1])
+        self._note(unit.name)
+        return plainengine.convert(unit, io, session, *rest)
+
+    def _rewrite(self, unit: RewriteUnit, io: Any, session: Any, *rest: Any) -> RewriteResult:
+        self._note(unit.name)
+        return plainrewriter.rewrite(unit, io, session, *rest)
+
+    def _note(self, name: str) -> None:
+        number = int(name.rsplit("-", 2)[1])
         if number in self.broken:
             raise OSError(f"unit {number} does not want to")
-        self.staged.append(unit.name)
-        return plainengine.convert(unit, io, session, *rest)
+        self.staged.append(name)
 
 
 def unreferenced(table: Table) -> set[str]:

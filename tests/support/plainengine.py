@@ -29,10 +29,10 @@ def convert(
 ) -> ConversionResult:
     """Does what ``workers.convert.convert`` does, for top-level key columns of files with field ids."""
     found: dict[int, set[int]] = defaultdict(set)
-    for match in unit.matches:
-        _match(match, io, found)
-    named = {file.path: _named(io, file.path) for file in unit.positions}
-    before = {target.index: _deleted_before(unit, target, named, io) for target in unit.targets}
+    for each in unit.matches:
+        match(each, io, found)
+    paths = {file.path: named(io, file.path) for file in unit.positions}
+    before = {target.index: deleted_before(unit, target, paths, io) for target in unit.targets}
     fresh = {index: positions - before[index] for index, positions in sorted(found.items())}
     changed = [target for target in unit.targets if fresh.get(target.index)]
     version_3 = unit.format_version >= 3
@@ -43,21 +43,22 @@ def convert(
     return ConversionResult(
         deletes=deletes,
         vectors=vectors,
-        named={path: tuple(sorted(positions)) for path, positions in named.items()},
+        named={path: tuple(sorted(positions)) for path, positions in paths.items()},
         rows_read=sum(file.record_count for match in unit.matches for file in match.data),
         new_positions=sum(len(positions) for positions in fresh.values()),
     )
 
 
-def _match(match: Match, io: FileIO, found: dict[int, set[int]]) -> None:
+def match(one: Match, io: FileIO, found: dict[int, set[int]]) -> None:
+    """Find the rows that one set of equality ids deletes, by the index of their data file."""
     newest: dict[tuple[int | None, Key], int] = {}
-    for delete in match.deletes:
-        for key in _keys(match, delete, io):
-            place = None if match.is_global else delete.scope, key
+    for delete in one.deletes:
+        for key in _keys(one, delete, io):
+            place = None if one.is_global else delete.scope, key
             newest[place] = max(newest.get(place, 0), delete.sequence_number)
-    for file in match.data:
-        for position, key in enumerate(_keys(match, file, io)):
-            if file.sequence_number < newest.get((None if match.is_global else file.scope, key), 0):
+    for file in one.data:
+        for position, key in enumerate(_keys(one, file, io)):
+            if file.sequence_number < newest.get((None if one.is_global else file.scope, key), 0):
                 found[file.index].add(position)
 
 
@@ -73,24 +74,24 @@ def _keys(match: Match, file: KeyFile, io: FileIO) -> list[Key]:
     return list(zip(*columns, strict=True))
 
 
-def _named(io: FileIO, path: str) -> dict[str, set[int]]:
-    named: dict[str, set[int]] = defaultdict(set)
+def named(io: FileIO, path: str) -> dict[str, set[int]]:
+    """The positions in a position delete file by data file."""
+    found: dict[str, set[int]] = defaultdict(set)
     for batch in read_position_deletes(io, path):
         for row in batch.to_pylist():
-            named[row["file_path"]].add(row["pos"])
-    return named
+            found[row["file_path"]].add(row["pos"])
+    return found
 
 
-def _deleted_before(
-    unit: ConversionUnit, target: Target, named: dict[str, dict[str, set[int]]], io: FileIO
-) -> set[int]:
+def deleted_before(unit: ConversionUnit, target: Target, paths: dict[str, dict[str, set[int]]], io: FileIO) -> set[int]:
+    """The positions of a data file that a vector or position deletes had."""
     if target.vector is not None:
         return set(read_vector(io, target.vector, target.path).positions().tolist())
     return {
         position
         for file in unit.positions
         if file.scope == target.scope and file.sequence_number >= target.sequence_number
-        for position in named[file.path].get(target.path, ())
+        for position in paths[file.path].get(target.path, ())
     }
 
 

@@ -56,6 +56,9 @@ class TestSuccess:
             added_position_delete_files=0 if version_3 else 2,
             added_dvs=2 if version_3 else 0,
             added_position_deletes=3,
+            removed_delete_files=2,
+            removed_bytes=int(snapshot.summary["removed-files-size"] or 0),
+            added_bytes=int(snapshot.summary["added-files-size"] or 0),
             seconds=report.seconds,
         )
         marks = {JOB: report.job, ROUND: "0", OPERATION: "convert", UNITS: "1", FAILED_UNITS: "0"}
