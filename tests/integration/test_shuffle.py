@@ -172,7 +172,9 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
     kinds = [schema.field(field.source_id).field_type for field in spec.fields]
     transforms = [field.transform.transform(kind) for field, kind in zip(spec.fields, kinds, strict=True)]
     expected: dict[tuple[Any, ...], list[int]] = {}
-    for row in case.rows.select(["id", "flag", "date", "string"]).to_pylist():
+    plain = case.rows.select(["id", "flag", "date", "string"])
+    plain = plain.set_column(2, "date", plain["date"].cast(pa.int32()))  # Python's dates end with the year 9999
+    for row in plain.to_pylist():
         routed = case.unit.inputs[row["id"] // _ROWS].scope == 0
         values = [function(row[name]) for function, name in zip(transforms, ("flag", "date", "string"), strict=True)]
         expected.setdefault(tuple(values) if routed else (True, None, "a"), []).append(row["id"])
