@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from producer.history import COUNTS, count
-from producer.messages import Failure, Report, Request, Status
+from producer.messages import Failure, Operation, Report, Request, Status
 from producer.plans import Plan
 from tasks.commit import Committed
 
@@ -62,6 +62,12 @@ def sentence(report: Report) -> str:
     """A report in one line."""
     if report.reason:
         return f"{report.status}: {report.reason}"
+    if report.operation is Operation.COMPACT:
+        return (
+            f"{report.status}: snapshot {report.snapshot_id}, {report.rewritten_data_files} data files became "
+            f"{report.added_data_files} and {report.removed_delete_files} delete files left; {report.removed_bytes} "
+            f"bytes became {report.added_bytes} in {report.seconds} s"
+        )
     added = f"{report.added_dvs} vectors" if report.added_dvs else f"{report.added_position_delete_files} delete files"
     return (
         f"{report.status}: snapshot {report.snapshot_id}, {report.removed_equality_delete_files} equality delete files "

@@ -48,7 +48,7 @@ def rewrite(
         gone = found[file.index] | before[file.index]
         deleted += len(gone)
         kept = [position for position in range(file.record_count) if position not in gone]
-        for partition, rows in _routed(unit, file, _rows(unit, file, schema, io).take(kept)):
+        for partition, rows in _routed(unit, file, _rows(unit, file, schema, io).take(pa.array(kept, pa.int64()))):
             parts[partition].append(rows)
     files = [
         (partition, _write(unit, io, number, partition, pa.concat_tables(tables), schema))

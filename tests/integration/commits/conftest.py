@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("tests.support.commits")
+pytest.register_assert_rewrite("tests.support.commits", "tests.support.compacting")
 
 from tasks.testing import StreamTable  # noqa: E402
 from tests.support.commits import BY_P, SCHEMA, Create, fill  # noqa: E402
