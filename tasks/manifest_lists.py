@@ -1,4 +1,4 @@
-"""Writing of manifest lists, for format versions 2 and 3."""
+"""Writing of manifest lists, for format versions 1 to 3."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def write_manifest_list(
     (spec, First Row ID Assignment); ``next_row_id`` is then the table's.
 
     Returns:
-        The row id after the last one assigned; None in version 2.
+        The row id after the last one assigned; None before version 3.
     """
     version = metadata.format_version
     schema = MANIFEST_LIST_FILE_SCHEMAS[version]
     header = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
-        "sequence-number": str(sequence_number),
         "format-version": str(version),
     }
+    if version >= 2:
+        header["sequence-number"] = str(sequence_number)
     if version >= 3:
         if next_row_id is None:
             raise ValueError("A manifest list of format version 3 needs the table's next row id")

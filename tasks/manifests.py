@@ -1,4 +1,4 @@
-"""Writing of manifests, for format versions 2 and 3."""
+"""Writing of manifests, for format versions 1 to 3."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_manifests(
     Args:
         new_path: gives the full path of the next manifest.
         snapshot_id: the snapshot that the manifests are written for.
-        sequence_number: that snapshot's, which entries without one inherit.
+        sequence_number: that snapshot's, which entries without one inherit; 0 in version 1, which has none.
 
     Yields:
         What the manifest list says of each manifest, once it is on storage.
@@ -99,8 +99,9 @@ class _Shape:
             "partition-spec": f"[{fields}]",
             "partition-spec-id": str(self.spec.spec_id),
             "format-version": str(version),
-            "content": "data" if self.content == ManifestContent.DATA else "deletes",
         }
+        if version >= 2:
+            header["content"] = "data" if self.content == ManifestContent.DATA else "deletes"
         return AvroWriter(
             "manifest_entry",
             entry_schema(version, self.partition_type),
@@ -114,6 +115,8 @@ class _Shape:
         version = self.metadata.format_version
         if (data_file.content == DataFileContent.DATA) != (self.content == ManifestContent.DATA):
             raise ValueError(f"Data and deletes never share a manifest: {data_file.file_path}")
+        if version < 2 and self.content != ManifestContent.DATA:
+            raise ValueError(f"Format version 1 has no deletes: {data_file.file_path}")
         if len(data_file.partition) != len(self.spec.fields):
             raise ValueError(f"The partition is not one of spec {self.spec.spec_id}: {data_file.file_path}")
         if data_file.file_format == FileFormat.PUFFIN and version < 3:

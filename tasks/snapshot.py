@@ -42,7 +42,7 @@ class SnapshotUpdate:
         known: manifests that were read already.
 
     Raises:
-        Refused: the branch is missing or is a tag, or the format version is not 2 or 3.
+        Refused: the branch is missing or is a tag, or the format version is not 1, 2 or 3.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class SnapshotUpdate:
         known: KnownManifests | None = None,
     ) -> None:
         metadata = table.metadata
-        if metadata.format_version not in (2, 3):
+        if metadata.format_version not in (1, 2, 3):
             raise Refused(
                 Reason.FORMAT_VERSION,
-                f"Snapshots are written in format versions 2 and 3; the table is of version {metadata.format_version}.",
+                f"Snapshots are written in format versions 1 to 3; the table is of version {metadata.format_version}.",
             )
         ref = metadata.refs.get(branch)
         if ref is None and branch != MAIN_BRANCH and not create_branch:

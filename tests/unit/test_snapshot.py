@@ -287,12 +287,6 @@ class TestBranches:
             prepared(table, [data("b")], branch="v1")
 
 
-def test_version_1_is_refused(catalog: SqlCatalog) -> None:
-    table = catalog.create_table("db.old", SCHEMA, properties={"format-version": "1"})
-    with pytest.raises(Refused, match="version 1"):
-        prepared(table, [])
-
-
 def test_row_ids_go_on_where_the_metadata_lost_count(catalog: SqlCatalog) -> None:
     """PyIceberg leaves the next row id out when it does not know it."""
     table = catalog.create_table("db.t", SCHEMA, partition_spec=SPEC, properties={"format-version": "3"})

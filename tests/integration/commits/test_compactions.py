@@ -21,7 +21,7 @@ from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, compact, data, equality, fill, made, rows
 from tests.support.compacting import asked, assert_compacted
-from tests.support.faulty import FaultyCatalog, Jobs, meanwhile
+from tests.support.faulty import FaultyCatalog, Jobs, meanwhile, unreferenced
 
 
 class TestQuietTables:
@@ -56,6 +56,28 @@ class TestQuietTables:
         report = jobs.run(asked(jobs))
         assert_compacted(stream, report, Counter())
         assert stream.files() == []
+
+    def test_of_version_1(self, create: Create, jobs: Jobs, catalog: FaultyCatalog) -> None:
+        stream = create(1)
+        for number in range(3):
+            stream.append(pa.concat_tables([rows(number), rows(number, p="b")]))
+        expected = oracle.rows(stream.table)
+        catalog.faults.append(meanwhile(lambda: stream.append(rows(7))))
+        report = jobs.run(asked(jobs))
+        assert_compacted(stream, report, expected + Counter({(7, "a"): 1}))
+        assert (report.rewritten_data_files, report.added_data_files, len(jobs.staged)) == (6, 2, 1)
+
+    def test_of_version_1_when_an_input_has_gone(self, create: Create, jobs: Jobs) -> None:
+        stream = create(1)
+        for number in range(3):
+            stream.append(rows(number))
+        step = jobs.start(asked(jobs))
+        stream.remove_files([data(stream)[0].path])
+        report = jobs.end(step)
+        assert report.status is Status.COMMITTED
+        assert sum(oracle.rows(stream.table).values()) == 2
+        assert len(jobs.staged) == 2
+        assert unreferenced(stream.table) == set()
 
     def test_of_a_branch(self, stream: StreamTable, jobs: Jobs) -> None:
         stream.append(rows(7), branch="audit")
