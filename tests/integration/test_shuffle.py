@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,3 +215,17 @@ def test_equal_keys_are_dealt_to_all_tasks(spark: SparkSession, tmp_path: Path) 
     assert len(counts) == 4
     assert min(counts) > _ROWS * _FILES // 8
     assert _together(case.written())["id"].to_pylist() == list(range(_ROWS * _FILES))
+
+
+def test_a_sort_that_is_larger_than_the_heap_spills(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.spilled", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["bytes"] > 1.4 * found["heap"]
+    rows, first, last, in_order, largest = zip(*found["ranges"], strict=True)
+    assert sum(rows) == 200_000
+    assert all(in_order)
+    assert last[0] > first[1]
+    assert min(rows) > 0.45 * sum(rows)
+    assert max(largest) < 2 * found["batch"]

@@ -1,0 +1,102 @@
+"""A sort of more rows than the heap holds, in a process of its own: ``python -m tests.support.spilled <folder>``.
+
+Prints one JSON object: bytes of heap and of rows, and of each range its rows, first and last key, and whether sorted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BinaryType, LongType, NestedField
+
+from tests.support.rewriteunit import rewrite_unit
+from workers import session
+from workers.machine import Budget, Machine
+from workers.rewriting import Arrangement, Input, SortColumn
+from workers.rowkeys import key_fields
+from workers.rowtypes import arrow_schema
+from workers.shuffle import arranged
+
+_SCHEMA = Schema(NestedField(1, "key", LongType(), required=True), NestedField(2, "body", BinaryType(), required=True))
+_BATCHES, _ROWS, _BODY = 25, 1000, 4000
+_FILES = 8
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A piece whose rows are drawn when it is read: the same ones each time, and nothing that compresses."""
+
+    file: Input
+    rows: int = _BATCHES * _ROWS
+    size: int = 1
+
+    def keys(self) -> Iterator[pa.RecordBatch]:
+        """Rows without their body."""
+        some = np.random.default_rng(self.file.index)
+        for _ in range(_BATCHES):
+            keys = pa.array(some.integers(0, 1 << 40, _ROWS))
+            yield pa.RecordBatch.from_arrays([keys], schema=arrow_schema(Schema(_SCHEMA.fields[0])))
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Whole rows."""
+        schema, some = arrow_schema(_SCHEMA), np.random.default_rng(self.file.index + 1000)
+        offsets = pa.py_buffer(np.arange(0, (_ROWS + 1) * _BODY, _BODY, dtype=np.int32))
+        for batch in self.keys():
+            bodies = pa.Array.from_buffers(pa.binary(), _ROWS, [None, offsets, pa.py_buffer(some.bytes(_ROWS * _BODY))])
+            yield pa.RecordBatch.from_arrays([batch.column(0), bodies], schema=schema)
+
+
+def main(folder: Path) -> None:
+    """Sort, and say what came of it."""
+    budget = Budget.of(Machine(2, 4 << 30), cores=2, heap_mb=512)
+    order = (SortColumn(1, IdentityTransform(), True, True),)
+    unit = rewrite_unit(files=_FILES, schema=_SCHEMA, arrangement=Arrangement.SORT, order=order)
+    started = time.monotonic()
+    made = arranged(
+        session.session(budget, folder),
+        unit,
+        (arrow_schema(_SCHEMA), lambda piece: piece.read()),
+        (arrow_schema(key_fields(unit)), lambda piece: piece.keys()),
+        [Drawn(file) for file in unit.inputs],
+        2,
+        budget,
+        folder,
+    )
+    layout = made.layout
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        largest, keys = 0, []
+        for _, rows in layout.runs(batches):
+            largest = max(largest, rows.nbytes)
+            keys.append(rows.column(0).to_numpy())
+        found = np.concatenate(keys)
+        values = [len(found), found[0], found[-1], int((np.diff(found) <= 0).all()), largest]
+        yield pa.record_batch({f"v{index}": pa.array([value], pa.int64()) for index, value in enumerate(values)})
+
+    ddl = "v0 bigint, v1 bigint, v2 bigint, v3 bigint, v4 bigint"
+    rows = made.frame.mapInArrow(look, ddl).collect()
+    print(
+        json.dumps(
+            {
+                "heap": budget.heap_bytes,
+                "batch": budget.batch_bytes,
+                "bytes": _FILES * _BATCHES * _ROWS * _BODY,
+                "ranges": [list(row) for row in rows],
+                "seconds": time.monotonic() - started,
+            }
+        )
+    )
+    session.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
