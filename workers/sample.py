@@ -68,14 +68,11 @@ def sampled(
     def rows(number: int, piece: P) -> Batches:
         start = 0
         for batch in read(piece):
-            picked = pa.array(_picks(number, start, batch.num_rows, step))
-            start += batch.num_rows
-            few = batch.take(picked)
+            picked = pa.array(picks(number, start, batch.num_rows, step))
+            few, places = batch.take(picked), pc.add(picked, place_of(number, start))
             columns = [_cut(comparable(column)) for column in keys.columns(few)]
-            yield pa.RecordBatch.from_arrays(
-                [keys.parts(piece.file, few), *columns, pc.add(picked, place_of(number, start - batch.num_rows))],
-                schema=fields,
-            )
+            yield pa.RecordBatch.from_arrays([keys.parts(piece.file, few), *columns, places], schema=fields)
+            start += batch.num_rows
 
     table = read_by_tasks(session, pieces, cores, scratch, rows, spark_ddl(fields)).toArrow().combine_chunks()
     parts, *columns, places = (_whole(column) for column in table.columns)
@@ -87,12 +84,12 @@ def place_of(number: int, row: int) -> int:
     return number * _PIECE + row
 
 
-def _picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64]:
+def picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64]:
     """Indexes in a batch of the rows that are picked: one of each ``step``, anywhere in it."""
     blocks = np.arange(start // step, (start + rows - 1) // step + 1, dtype=np.int64) if rows else np.zeros(0, np.int64)
     mixed = (blocks.astype(np.uint64) + np.uint64(number + 1)) * np.uint64(0x9E3779B97F4A7C15)
-    picks: npt.NDArray[np.int64] = blocks * step + ((mixed >> np.uint64(33)) % np.uint64(step)).astype(np.int64) - start
-    return picks[(picks >= 0) & (picks < rows)]
+    found: npt.NDArray[np.int64] = blocks * step + ((mixed >> np.uint64(33)) % np.uint64(step)).astype(np.int64) - start
+    return found[(found >= 0) & (found < rows)]
 
 
 def _types(keys: RowKeys, schema: pa.Schema) -> list[pa.DataType]:
