@@ -41,13 +41,10 @@ class Filter:
     #: Whether there may be more values than rows.
     repeated: bool
 
-    def expected(self, rows: int) -> int:
-        """Distinct values in a row group."""
-        return self.distinct if self.repeated else max(1, min(self.distinct, rows))
-
     def size(self, rows: int) -> int:
-        """Bytes of it for a row group, without its header: Arrow takes a power of two."""
-        bits = -8 * self.expected(rows) / math.log(1 - self.false_positives ** (1 / 8))
+        """Bytes of it in a row group at most, without its header: a power of two, halved by Arrow while it can be."""
+        distinct = self.distinct if self.repeated else max(1, min(self.distinct, rows))
+        bits = -8 * distinct / math.log(1 - self.false_positives ** (1 / 8))
         return max(_LEAST_FILTER, 1 << math.ceil(math.log2(bits / 8)))
 
 
@@ -99,11 +96,10 @@ class Layout:
     def options(self, table: pa.Table) -> dict[str, Any]:
         """The same as arguments of ``pyarrow.parquet.ParquetWriter``.
 
-        :param table: the first row group; Bloom filters are made for as many rows, page checks for values as large.
+        :param table: the first row group; the larger its values, the more often the size of a page is checked.
         """
-        rows = max(1, table.num_rows)
         filters = {
-            path: {"ndv": wanted.expected(rows), "fpp": wanted.false_positives} for path, wanted in self.filters.items()
+            path: {"ndv": wanted.distinct, "fpp": wanted.false_positives} for path, wanted in self.filters.items()
         }
         return {
             "compression": self.codec,
@@ -119,7 +115,7 @@ class Layout:
         }
 
     def filter_bytes(self, rows: int) -> int:
-        """What Bloom filters add to a row group where the first has so many rows."""
+        """What Bloom filters add to a row group of so many rows, at most."""
         return sum(wanted.size(rows) for wanted in self.filters.values())
 
     def _between_checks(self, table: pa.Table) -> int:

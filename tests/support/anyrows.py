@@ -198,6 +198,8 @@ def _plain(value: pa.Scalar) -> Any:
         return None
     if isinstance(value, pa.StructScalar):
         return [_plain(value[index]) for index in range(len(value.type))]
+    if isinstance(value, pa.ExtensionScalar):
+        return _plain(value.value)
     if isinstance(value, pa.ListScalar):  # a map, too
         return [_plain(each) for each in value.values]
     if pa.types.is_temporal(value.type):

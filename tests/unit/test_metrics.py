@@ -47,11 +47,12 @@ def written(
         return writer.close()
 
 
-def of_one(type_: IcebergType, values: list[Any], **properties: str) -> WrittenFile:
+def of_one(type_: IcebergType, values: list[Any] | pa.Array, **properties: str) -> WrittenFile:
     """Metrics of a file with one column, 1."""
     schema = Schema(optional(1, "x", type_))
     arrow = arrow_schema(schema)
-    table = pa.table([pa.array(values, arrow.field(0).type)], schema=arrow)
+    array = values if isinstance(values, pa.Array) else pa.array(values, arrow.field(0).type)
+    table = pa.table([array], schema=arrow)
     return written(
         [table], {f"write.metadata.metrics.{name}": value for name, value in properties.items()}, schema, arrow
     )
@@ -193,6 +194,8 @@ def test_decimals_take_the_fewest_bytes(unscaled: int, expected: str) -> None:
 def test_uuids_have_bounds_where_all_readers_order_them_alike() -> None:
     early, late = uuid.UUID(int=1 << 120), uuid.UUID(int=1 << 126)
     assert of_one(UUIDType(), [late.bytes, None, early.bytes]).lower_bounds == {1: early.bytes}
+    sliced = pa.array([uuid.UUID(int=1 << 127).bytes, early.bytes, late.bytes], pa.binary(16)).slice(1)
+    assert of_one(UUIDType(), sliced).lower_bounds == {1: early.bytes}
     for other in (uuid.UUID(int=1 << 127), uuid.UUID(int=(1 << 120) + (1 << 63))):
         assert of_one(UUIDType(), [early.bytes, other.bytes]).upper_bounds == {}
 
