@@ -235,7 +235,7 @@ class JobStore:
         for operation in Operation:
             if (current := self.current(operation)) is not None and current.token == self._token:
                 self._delete(f"../current-{operation}")
-        self._remove_folders()
+        self.remove_folders()
 
     def _clear_unit(self, round_: int, unit: UnitHeader) -> None:
         for attempt in reversed(self.attempts(round_, unit.number)):  # the first one last: it leads to the others
@@ -244,8 +244,8 @@ class JobStore:
         self._delete(f"{round_}/failed-{unit.number}")
         self._delete(f"{round_}/unit-{unit.number}")
 
-    def _remove_folders(self) -> None:
-        """Local disks keep empty folders, which object stores do not have."""
+    def remove_folders(self) -> None:
+        """Remove the job's folders where they are empty: local disks keep them, object stores have none."""
         if not self._base.startswith(("file:", "/")):
             return
         local = self._base.removeprefix("file://").removeprefix("file:")

@@ -49,6 +49,7 @@ def withdraw(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) ->
     if journal is not None:
         journal.clear(claim.tasks, most)
     store.retract(plan.round, claim, forget=True)
+    store.remove_folders()
 
 
 def merged_path(table: Table, plan: Plan, name: str) -> str:

@@ -1,0 +1,220 @@
+"""Compactions whose process dies at any moment, and what is left of those that come to nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table.snapshots import Operation
+
+from producer.history import snapshots_of
+from producer.messages import Status
+from tasks.cleanup import clean_up
+from tasks.job import JobContext
+from tasks.rounds import Stage, begin
+from tasks.testing import RowDelta, StreamTable
+from tests.support import oracle, plainrewriter
+from tests.support.commits import ROWS, rows
+from tests.support.compacting import asked, assert_compacted
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unreferenced
+from tests.support.traps import Killed, Trap
+from workers.rewriting import RewriteResult
+
+IDS = Counter({(n,): 1 for n in (1, 3, 4, 6)})
+
+
+@pytest.fixture
+def trap(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Trap:
+    return Trap(monkeypatch)
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+def table(catalog: FaultyCatalog, number: int, version: int) -> StreamTable:
+    """Rows 1 to 6 in two files, without 2 and 5."""
+    stream = StreamTable.create(catalog, f"db.t{number}", ids().schema, format_version=version)
+    stream.append(ids(1, 2, 3))
+    stream.append(ids(4, 5, 6))
+    stream.delete_where_equal(ids(2, 5), ["id"])
+    return stream
+
+
+def left_behind(stream: StreamTable) -> set[str]:
+    """What nothing refers to; a metadata file that never became the table's is its catalog's to mend."""
+    return {path for path in unreferenced(stream.table) if not path.endswith(".metadata.json")}
+
+
+CASES = [pytest.param(2, False, id="v2-before"), pytest.param(3, True, id="v3-torn")]
+
+
+@pytest.mark.parametrize(("version", "torn"), CASES)
+def test_a_job_that_succeeds(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, version: int, torn: bool) -> None:
+    for number in itertools.count():
+        stream = table(catalog, number, version)
+        request = asked(jobs, table=stream.identifier)
+        trap.arm(number, torn=torn)
+        with suppress(Killed):
+            jobs.run(request)
+        trap.revive()
+        jobs.wait(400)
+        report = jobs.run(request)
+        moment = f"killed at change {number}"
+        assert report.status is Status.COMMITTED, (moment, report)
+        assert (report.rewritten_data_files, report.removed_delete_files) == (2, 1), moment
+        assert len(snapshots_of(stream.table.metadata, request.job)) == 1, moment
+        assert (stream.delete_files(), oracle.rows(stream.table)) == ([], IDS), moment
+        assert left_behind(stream) == set(), moment
+        if not trap.sprung:
+            break
+    assert number > 15
+
+
+def test_a_job_of_two_rounds(catalog: FaultyCatalog, jobs: Jobs, trap: Trap) -> None:
+    """What was written in the first round goes, whichever process deletes it."""
+    for number in itertools.count():
+        stream = table(catalog, number, 3)
+        first, _ = stream.data_files()
+
+        def touch(stream: StreamTable = stream, path: str = first.path) -> None:
+            trap.at, at = None, trap.at
+            stream.delete_vector({path: [0]})
+            trap.at = at
+
+        request = asked(jobs, table=stream.identifier)
+        trap.arm(number, torn=True)
+        catalog.faults.append(meanwhile(touch))
+        with suppress(Killed):
+            jobs.run(request)
+        trap.revive()
+        jobs.wait(400)
+        report = jobs.run(request)
+        catalog.faults.clear()
+        moment = f"killed at change {number}"
+        assert report.status is Status.COMMITTED, (moment, report)
+        assert (stream.delete_files(), oracle.rows(stream.table)) == ([], IDS - Counter({(1,): 1})), moment
+        assert left_behind(stream) == set(), moment
+        if not trap.sprung:
+            break
+    assert number > 25
+
+
+@pytest.mark.parametrize(("version", "torn"), CASES)
+def test_a_job_that_fails(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, version: int, torn: bool) -> None:
+    """Whatever is left of it is deleted, and none of it ever committed."""
+    jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 1})
+    for number in itertools.count():
+        stream = table(catalog, number, version)
+        request = asked(jobs, table=stream.identifier)
+        trap.arm(number, torn=torn)
+        catalog.faults.append(lose)
+        with suppress(Killed):
+            jobs.run(request)
+        trap.revive()
+        jobs.wait(400)
+        report = jobs.run(request)
+        catalog.faults.clear()
+        moment = f"killed at change {number}"
+        if not trap.sprung:
+            break
+        # Killed at its very end, the job is gone, and the same request is a new one.
+        assert report.status in (Status.FAILED, Status.COMMITTED), (moment, report)
+        assert len(stream.data_files()) == (1 if report.status is Status.COMMITTED else 2), moment
+        assert oracle.rows(stream.table) == IDS, moment
+        assert left_behind(stream) == set(), moment
+    assert number > 15
+
+
+class TestWhatIsLeft:
+    """Files go when nothing refers to them, and stay while anything does."""
+
+    def test_a_unit_that_runs_while_its_job_ends(
+        self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What it had noted by then is cleared; it goes on to write, and deletes all of it itself."""
+        request = asked(jobs)
+
+        def cancelled_in_the_middle(unit: Any, io: Any, *rest: Any) -> RewriteResult:
+            result = plainrewriter.rewrite(unit, io, *rest)
+            jobs.context(request).store.cancel()
+            jobs.end(Stage(plan, ()))
+            for _, file in result.files[:1]:  # one was on its way to storage when the others were deleted
+                with io.new_output(file.path).create() as output:
+                    output.write(b"late")
+            with io.new_output(f"{unit.journal}-0-{len(result.files)}").create() as note:
+                note.write(f"{result.files[0][1].path}-more".encode())
+            with io.new_output(f"{result.files[0][1].path}-more").create() as output:
+                output.write(b"later")
+            return result
+
+        monkeypatch.setattr("tasks.compact.rewrite", cancelled_in_the_middle)
+        step = begin(request, jobs.settings)
+        assert isinstance(step, Stage)
+        plan = step.plan
+        jobs.stage(step)
+        assert unreferenced(stream.table) == set()
+        assert oracle.rows(stream.table) == ROWS
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_what_was_committed_stays_when_its_snapshot_has_expired(
+        self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, replaced: bool
+    ) -> None:
+        """The clean-up comes late: others have gone on, and only a tag still refers to what was written."""
+        request = asked(jobs)
+        kept: list[str] = []
+
+        def late(context: JobContext) -> None:
+            [snapshot] = snapshots_of(stream.table.metadata, request.job)
+            kept.extend(file.path for file in stream.data_files())
+            stream.append(rows(9))
+            if replaced:
+                later = stream.table.metadata.current_snapshot_id
+                assert later is not None
+                with stream.table.manage_snapshots() as refs:
+                    refs.create_tag(later, "kept")
+                stream.commit(RowDelta(removed=stream.files()), operation=Operation.DELETE)
+            stream.table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+            Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+            clean_up(context)
+
+        monkeypatch.setattr("tasks.rounds.clean_up", late)
+        assert jobs.run(request).status is Status.COMMITTED
+        assert len(kept) == 2
+        assert all(Path(path.removeprefix("file://")).exists() for path in kept)
+        assert not {path for path in unreferenced(stream.table) if not path.endswith("avro")}, "that is the expirer's"
+
+    def test_what_was_not_committed_goes_while_the_rest_stays(
+        self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("producer.shares.bundle", lambda groups, limit: [(group,) for group in groups])
+        jobs.settings = jobs.settings.model_copy(update={"max_rounds": 1})
+        step = jobs.start(asked(jobs))
+        stream.remove_files([next(f.path for f in stream.data_files() if f.partition[0] == "b")])
+        report = jobs.end(step)
+        assert report.status is Status.PARTIAL
+        assert len(report.failures) == 1
+        assert report.failures[0].reason.startswith("other writers removed file://")
+        assert unreferenced(stream.table) == set()
+        assert oracle.rows(stream.table) == Counter({(1, "a"): 1, (3, "a"): 1})
+
+    def test_after_an_attempt_that_failed(
+        self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = iter([True, False])
+
+        def fails_at_first(unit: Any, io: Any, *rest: Any) -> RewriteResult:
+            result = plainrewriter.rewrite(unit, io, *rest)
+            if next(broken):
+                raise OSError("the disk is full")
+            return result
+
+        monkeypatch.setattr("tasks.compact.rewrite", fails_at_first)
+        with suppress(Exception):
+            jobs.run(request := asked(jobs))
+        assert_compacted(stream, jobs.run(request))
