@@ -194,15 +194,22 @@ class LiveFile:
         return self.path, self.content_offset
 
 
-#: Live files of manifests that were read: a manifest never changes. By what its list says of it, since one list may
-#: give it row ids that an earlier one did not.
-KnownManifests: TypeAlias = dict[ManifestFile, list[LiveFile]]
+#: What tells a manifest as one list gives it: a manifest never changes, but a list may give it row ids that an earlier
+#: one did not. PyIceberg takes manifests of the same path for equal.
+ManifestKey: TypeAlias = tuple[str, int | None]
+#: Live files of manifests that were read.
+KnownManifests: TypeAlias = dict[ManifestKey, list[LiveFile]]
 
 
 def first_row_id(manifest: ManifestFile) -> int | None:
     """Row id from which a data manifest's files take theirs; None until a list of format version 3 assigned one."""
     row_id: int | None = manifest[_LIST_FIRST_ROW_ID]
     return row_id
+
+
+def manifest_key(manifest: ManifestFile) -> ManifestKey:
+    """What tells a manifest from others, and from itself before it was given row ids."""
+    return manifest.manifest_path, first_row_id(manifest)
 
 
 def read_manifest_list(io: FileIO, snapshot: Snapshot) -> list[ManifestFile]:
@@ -243,13 +250,14 @@ def read_manifests(
     kept = {} if known is None else known
 
     def read(manifest: ManifestFile) -> list[LiveFile]:
-        return kept[manifest] if manifest in kept else read_manifest(io, manifest)
+        key = manifest_key(manifest)
+        return kept[key] if key in kept else read_manifest(io, manifest)
 
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="manifests") as pool:
         wanted = list(manifests)
         for manifest, files in zip(wanted, pool.map(read, wanted), strict=True):
             if known is not None:
-                known[manifest] = files
+                known[manifest_key(manifest)] = files
             yield from files
 
 

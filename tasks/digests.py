@@ -9,7 +9,7 @@ from itertools import groupby
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from producer.manifests import LiveFile, read_manifests
+from producer.manifests import LiveFile, ManifestKey, manifest_key, read_manifests
 from producer.partitions import PartitionKey
 
 
@@ -39,19 +39,19 @@ class Digests:
         self._io = io
         self._wanted = wanted
         self._newest = newest
-        self._kept: dict[ManifestFile, Digest] = {}
+        self._kept: dict[ManifestKey, Digest] = {}
 
     def of(self, manifests: Iterable[ManifestFile]) -> list[Digest]:
         """The digests of those manifests that matter."""
         matter = [
             m for m in manifests if m.content == ManifestContent.DATA and (m.min_sequence_number or 0) <= self._newest
         ]
-        unknown = [m for m in matter if m not in self._kept]
+        unknown = [m for m in matter if manifest_key(m) not in self._kept]
         files = read_manifests(self._io, unknown)
         # Files come manifest by manifest; of one without live files none does.
         read = {number: self._digest(group) for number, group in groupby(files, key=lambda file: id(file.manifest))}
-        self._kept.update((m, read.get(id(m), Digest())) for m in unknown)
-        return [self._kept[m] for m in matter]
+        self._kept.update((manifest_key(m), read.get(id(m), Digest())) for m in unknown)
+        return [self._kept[manifest_key(m)] for m in matter]
 
     def files(self, manifests: Iterable[ManifestFile]) -> Mapping[str, LiveFile]:
         """The files that were asked for, as far as they are live in some manifests, by path."""
