@@ -57,6 +57,7 @@ from pyiceberg.types import (
 from producer.errors import Corrupt, Refused
 from producer.manifests import (
     FILE_PATH_ID,
+    KnownManifests,
     LiveFile,
     first_row_id,
     read_manifest,
@@ -452,6 +453,12 @@ class TestManifestLists:
         _, old = self.list_of(io, paths(), table(2), old, None)
         a, b = read_manifests(io, old)
         assert (a.first_row_id, b.first_row_id) == (None, None)
+        known: KnownManifests = {}
+        list(read_manifests(io, old, known=known))
+        _, given = self.list_of(io, paths(), table(3), old, 5)
+        assert [file.first_row_id for file in read_manifests(io, given, known=known)] == [5, 15], (
+            "known without, till now"
+        )
         rewritten = write(table(3), [deleted(a, SNAPSHOT), existing(b)])
         next_row, manifests = self.list_of(io, paths(), table(3), rewritten, 0)
         assert [file.first_row_id for file in read_manifests(io, manifests)] == [0]
