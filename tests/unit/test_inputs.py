@@ -375,6 +375,19 @@ class TestEqualityDeletes:
         table.delete_where_equal(rows(1), ["id"], spec_id=0)
         assert len(round_.out()) == 1
 
+    @pytest.mark.parametrize(("keep", "there"), [(True, True), (True, False), (False, True)])
+    def test_a_partition_that_rows_come_to(self, table: StreamTable, keep: bool, there: bool) -> None:
+        """Its deletes would reach rows that they do not reach now, unless the outputs are newer."""
+        with table.table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), "bucket")
+        round_ = planned(table, **{"use-starting-sequence-number": str(keep).lower()})
+        [delete] = table.write_equality_deletes(rows(1), ["id"])
+        table.commit(RowDelta([delete]))
+        bucket = int(delete.data_file.partition[1] + (0 if there else 1)) % 4
+        scope = Scope(spec_id=1, values=(b"a".hex(), bucket.to_bytes(4, "little").hex()), label="")
+        round_.edit(0, scopes=(scope,))
+        assert bool(round_.out()) == (keep and there)
+
 
 class TestUnits:
     """Rules 5 and 6: rows are counted, and no file is replaced or added twice."""
