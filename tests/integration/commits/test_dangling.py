@@ -111,6 +111,16 @@ class TestEqualityDeletes:
         assert oracle.rows(stream.table) == Counter({(9, "b"): 1, (8, "c"): 1, (2, "a"): 1})
         assert len(equality(stream)) == 1
 
+    def test_those_that_came_since_are_kept(self, stream: StreamTable, jobs: Jobs) -> None:
+        """What they delete came since, too, and is not looked at."""
+        stream.append(rows(1))
+        stream.append(rows(2))
+        step = jobs.start(asked(jobs))
+        stream.append(rows(9, p="c"))
+        stream.delete_where_equal(rows(9, p="c"), ["id"])
+        assert_compacted(stream, jobs.end(step), Counter({(1, "a"): 1, (2, "a"): 1}))
+        assert len(equality(stream)) == 1
+
     def test_they_may_be_kept(self, stream: StreamTable, jobs: Jobs) -> None:
         stream.append(rows(1, 2))
         stream.delete_where_equal(rows(1), ["id"])
