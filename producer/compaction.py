@@ -28,10 +28,11 @@ from producer.units import Planned, UnitMaker, refused_label
 class CompactionPlanning:
     """The planning of one compaction; its steps share what was read of the snapshot.
 
-    Files are grouped by partition. Those of other specs than the one that is written under make one group together:
-    each of their partitions may have rows for all of the new ones, so that apart they would leave a small file each
-    in every one. A group is cut only where ``max-file-group-size-bytes`` demands it, and is never shared by units: the
-    engine works on its files side by side, and knows all of them when it chooses how many it writes.
+    Files are grouped by partition. Those of other specs than the one that is written under make one group together,
+    and take in all that would be rewritten besides: each of them may have rows for any partition, so that apart they
+    would leave a small file each in every one, to be rewritten once more. A group is cut only where
+    ``max-file-group-size-bytes`` demands it, and is never shared by units: the engine works on its files side by side,
+    and knows all of them when it chooses how many it writes.
 
     Small groups of several partitions are bundled into one unit, up to what a unit reads. A conflict costs the unit,
     and so the other groups of its bundle are planned again too: that is less work than a unit for each.
@@ -108,6 +109,9 @@ class CompactionPlanning:
             file = candidate.file
             return file.spec_id, label(file), file.sequence_number, file.path
 
+        foreign = partitions.get(None, [])
+        if worthwhile(foreign, self.thresholds):
+            partitions = {None: [candidate for candidates in partitions.values() for candidate in candidates]}
         whole = []
         for key, candidates in partitions.items():
             ordered = tuple(sorted(candidates, key=place))

@@ -397,19 +397,23 @@ class TestSpecs:
         add(stream, *(entry(10, None, spec_id=stream.table.spec().spec_id) for _ in range(6)))
         return stream
 
-    def test_they_make_one_group(self, evolved: StreamTable) -> None:
-        current, old = units(evolved)
-        assert (current.header.label, current.header.files) == ("unpartitioned", 6)
-        assert (old.header.label, old.header.files) == ("p=a +2 more", 9)
-        assert [(scope.spec_id, scope.label) for scope in old.scopes] == [(0, "p=a"), (0, "p=b"), (0, "p=c")]
+    def test_they_make_one_group_with_all_others(self, evolved: StreamTable) -> None:
+        """Apart, they would leave a small file beside that of the others."""
+        [unit] = units(evolved, 1)
+        assert (unit.header.label, unit.header.files) == ("p=a +3 more", 15)
+        assert [(scope.spec_id, scope.label) for scope in unit.scopes] == [
+            *((0, "p=a"), (0, "p=b"), (0, "p=c")),
+            (1, ""),
+        ]
         plan = planned(evolved).plan
         assert plan.rewrite is not None
         assert plan.rewrite.spec_id == evolved.table.spec().spec_id
 
-    def test_the_other_way_round(self, evolved: StreamTable) -> None:
-        [unit] = units(evolved, output_spec_id=0)
-        assert (unit.header.label, unit.header.files) == ("unpartitioned", 6)
-        assert len(units(evolved, 1, output_spec_id=0, min_input_files=3)) == 4
+    def test_they_leave_others_alone_where_they_are_not_worth_it(self, evolved: StreamTable) -> None:
+        assert len(units(evolved, 1, output_spec_id=0, min_input_files=3)) == 1
+        add(evolved, *(entry(10, "a") for _ in range(4)))
+        [unit] = units(evolved, 1, output_spec_id=0, min_input_files=7)
+        assert (unit.header.label, unit.header.files) == ("p=a", 7)
 
     def test_a_spec_that_is_none(self, evolved: StreamTable) -> None:
         with pytest.raises(Refused, match="output-spec-id=9 is not allowed: the table has 0, 1"):
