@@ -53,9 +53,7 @@ class Inputs:
         lost = (delete for delete in added if delete.path not in live or not self._reaches_outputs(delete))
         self._lost = DeleteIndex(lost, metadata)
         unpartitioned = {spec.spec_id for spec in metadata.partition_specs if is_unpartitioned(spec)}
-        scoped = [delete for delete in added if delete.spec_id not in unpartitioned]
-        self._scoped = DeleteIndex(scoped, metadata)
-        self._scopes = frozenset(delete.partition_key for delete in scoped)
+        self._scoped = DeleteIndex((d for d in added if d.spec_id not in unpartitioned), metadata)
 
     def conflict(self, unit: Staged) -> str | None:
         """What other writers did that keeps a unit from being committed; None when it may be.
@@ -97,13 +95,14 @@ class Inputs:
         return file.spec_id != self._rewrite.spec_id and _reaches(self._scoped, file)
 
     def _reaches_others(self, unit: Staged) -> bool:
-        """Whether equality deletes for the partitions of the outputs would reach rows that come from elsewhere."""
+        """Whether equality deletes for the partitions of the outputs may reach rows that come from elsewhere."""
         if not self._rewrite.keep_sequence_number:
             return False
-        if all(self._before[path].spec_id == self._rewrite.spec_id for path in unit.inputs):
-            return False
-        scopes = (partition_key(scope.spec_id, partition_of(self._metadata, scope)) for scope in unit.scopes)
-        return not self._scopes.isdisjoint(scopes)
+        moved = [f for f in (self._before[path] for path in unit.inputs) if f.spec_id != self._rewrite.spec_id]
+        scopes = {partition_key(scope.spec_id, partition_of(self._metadata, scope)) for scope in unit.scopes}
+        return any(
+            group.scope in scopes and any(group.may_match(file, 0) for file in moved) for group in self._scoped.groups
+        )
 
     def _reaches_outputs(self, delete: LiveFile) -> bool:
         """Whether the number of an equality delete that was added since lets it reach what was written."""

@@ -27,6 +27,7 @@ from producer.units import Planned
 from tasks.compacted import CompactionChange, CompactionRules
 from tasks.entries import NewFile, new_data_file
 from tasks.head import Head
+from tasks.prepared import PreparedSnapshot
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
 
@@ -268,6 +269,15 @@ class TestPositionDeletes:
         stream.remove_files([delete.path])
         assert round_.out() == ({"p=a"} if named else set())
 
+    def test_one_that_nobody_has_read_stays_while_outputs_are_as_old(self, stream: StreamTable) -> None:
+        first, second = data(stream)
+        stream.delete_positions({first.path: [0], second.path: [0]}, by_partition=True)
+        round_ = planned(stream)
+        assert {file.path for file in round_.change().removed} == {file.path for file in stream.data_files()}
+        [delete] = stream.delete_files()
+        round_.edit(0, named={delete.path: (first.path, second.path)})
+        assert delete.path in {file.path for file in round_.change().removed}
+
     def test_those_that_a_vector_has_taken_the_place_of(self, stream: StreamTable) -> None:
         first, second = data(stream)
         stream.delete_positions({first.path: [0], second.path: [0]}, by_partition=True)
@@ -375,18 +385,41 @@ class TestEqualityDeletes:
         table.delete_where_equal(rows(1), ["id"], spec_id=0)
         assert len(round_.out()) == 1
 
-    @pytest.mark.parametrize(("keep", "there"), [(True, True), (True, False), (False, True)])
-    def test_a_partition_that_rows_come_to(self, table: StreamTable, keep: bool, there: bool) -> None:
-        """Its deletes would reach rows that they do not reach now, unless the outputs are newer."""
+    def test_one_that_came_back_with_a_whole_snapshot(self, table: StreamTable) -> None:
+        """A snapshot that repeats the manifests of an older one adds nothing, and brings it all back."""
+        table.delete_where_equal(rows(1), ["id"])
+        older = table.table.current_snapshot()
+        table.remove_files([equality(table)[0].path])
+        round_ = planned(table)
+        now = table.table
+        assert older is not None
+        again = older.model_copy(
+            update={
+                "snapshot_id": now.metadata.new_snapshot_id(),
+                "parent_snapshot_id": now.metadata.current_snapshot_id,
+                "sequence_number": now.metadata.next_sequence_number(),
+                "first_row_id": getattr(now.metadata, "next_row_id", None),
+                "added_rows": 0 if now.metadata.format_version >= 3 else None,
+            }
+        )
+        PreparedSnapshot(now, "main", now.metadata.refs["main"], again, ()).commit()
+        assert len(equality(table)) == 1
+        assert round_.out() == {"p=a"}
+
+    @pytest.mark.parametrize(
+        ("keep", "there", "key"), [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, 99)]
+    )
+    def test_a_partition_that_rows_come_to(self, table: StreamTable, keep: bool, there: bool, key: int) -> None:
+        """Its deletes would reach rows that they do not reach now, unless outputs are newer, or no row is like it."""
         with table.table.update_spec() as update:
             update.add_field("id", BucketTransform(4), "bucket")
         round_ = planned(table, **{"use-starting-sequence-number": str(keep).lower()})
-        [delete] = table.write_equality_deletes(rows(1), ["id"])
+        [delete] = table.write_equality_deletes(rows(key), ["id"])
         table.commit(RowDelta([delete]))
         bucket = int(delete.data_file.partition[1] + (0 if there else 1)) % 4
         scope = Scope(spec_id=1, values=(b"a".hex(), bucket.to_bytes(4, "little").hex()), label="")
         round_.edit(0, scopes=(scope,))
-        assert bool(round_.out()) == (keep and there)
+        assert bool(round_.out()) == (keep and there and key == 1)
 
 
 class TestUnits:
