@@ -104,7 +104,7 @@ def text_of(values: tuple[str | None, ...]) -> str:
 
 
 def _part(field: PartitionField, schema: Schema, rows: pa.Schema, routed: bool) -> Part:
-    if isinstance(field.transform, VoidTransform) or field.source_id not in schema.field_ids:
+    if not routed or isinstance(field.transform, VoidTransform) or field.source_id not in schema.field_ids:
         if routed and not isinstance(field.transform, VoidTransform):
             raise ValueError(f"partition field {field.name} is made from column {field.source_id}, which is gone")
         return Part(None, field.transform, IntegerType())
