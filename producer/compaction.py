@@ -110,7 +110,8 @@ class CompactionPlanning:
             return file.spec_id, label(file), file.sequence_number, file.path
 
         foreign = partitions.get(None, [])
-        if worthwhile(foreign, self.thresholds):
+        # What conflicted goes apart: rows that move to other partitions conflict with more of what others write.
+        if self.only is None and worthwhile(foreign, self.thresholds):
             partitions = {None: [candidate for candidates in partitions.values() for candidate in candidates]}
         whole = []
         for key, candidates in partitions.items():
