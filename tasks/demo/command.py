@@ -65,7 +65,7 @@ def demo(
     read_limit: float,
     as_json: bool,
 ) -> None:
-    """Fill a table with equality deletes as a stream does, read it, convert it, and read it again.
+    """Fill a table with equality deletes as a stream does, then convert and compact it, reading it at each step.
 
     The table is TPC-H's lineitem. It is read with iceberg-rust, which shares no code with Icefleet, and its rows are
     compared by checksum with what the stream wrote. Takes some two minutes on two cores.

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from producer.errors import Failed, Reason, Refused
 from producer.messages import Report, Status
 from producer.settings import Settings
-from tasks.demo.conversion import convert
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
-from tasks.demo.outcome import Outcome
+from tasks.demo.maintenance import compact, convert
+from tasks.demo.outcome import Outcome, Reports, States
 from tasks.demo.page import Page
 from tasks.demo.place import TABLE, Place
 from tasks.demo.state import Files, State
@@ -102,10 +102,10 @@ def make_table(place: Place, size: Size, page: Page) -> dict[str, object]:
 
 
 def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
-    """All of it: load, read, stream, read, convert, read, convert again.
+    """All of it: load, read, stream, read, convert, read, convert again, compact, read, compact again.
 
     Raises:
-        Failed: the conversion did not commit.
+        Failed: the conversion or the compaction did not commit.
     """
     stream = load_table(place, size, page)
     table = stream.table
@@ -113,19 +113,41 @@ def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
     run_stream(stream, size, page)
     streamed = look(table, size, page, "with its equality deletes")
     with page.step("converting", live=False) as step:
-        report = convert(place)
-        if report.status is not Status.COMMITTED:
-            reasons = [report.reason, *(failure.reason for failure in report.failures)]
-            raise Failed(f"The conversion is {report.status}: {'; '.join(r for r in reasons if r)}")
-        step.result = _told(report)
+        conversion = _committed("conversion", convert(place))
+        step.result = _converted(conversion)
     converted = look(table, size, page, "after the conversion")
     with page.step("converting again", live=False) as step:
-        again = convert(place)
-        step.result = f"converted again: {again.reason or again.status}"
-    return Outcome(loaded, streamed, converted, report, again, stream.truth)
+        convert_again = convert(place)
+        step.result = f"converted again: {convert_again.reason or convert_again.status}"
+    with page.step("compacting", live=False) as step:
+        compaction = _committed("compaction", compact(place))
+        step.result = _compacted(compaction)
+    compacted = look(table, size, page, "after the compaction")
+    with page.step("compacting again", live=False) as step:
+        compact_again = compact(place)
+        step.result = f"compacted again: {compact_again.reason or compact_again.status}"
+    return Outcome(
+        States(loaded, streamed, converted, compacted),
+        Reports(conversion, convert_again, compaction, compact_again),
+        stream.truth,
+    )
 
 
-def _told(report: Report) -> str:
+def _committed(what: str, report: Report) -> Report:
+    if report.status is not Status.COMMITTED:
+        reasons = [report.reason, *(failure.reason for failure in report.failures)]
+        raise Failed(f"The {what} is {report.status}: {'; '.join(r for r in reasons if r)}")
+    return report
+
+
+def _compacted(report: Report) -> str:
+    return (
+        f"compacted: {report.rewritten_data_files:,} data files became {report.added_data_files:,}, and "
+        f"{report.removed_delete_files:,} delete files left; snapshot {report.snapshot_id}"
+    )
+
+
+def _converted(report: Report) -> str:
     files = (
         f"{report.added_dvs:,} deletion vectors"
         if report.added_dvs

@@ -63,18 +63,19 @@ class Page:
         self.say(f"[green]✓[/green] {step.result} [dim]({time.perf_counter() - started:.1f} s)[/dim]")
 
     def conclude(self, outcome: Outcome) -> None:
-        """The table's three states, side by side, and what that says."""
+        """The table's states, side by side, and what that says."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("", "loaded", "after the stream", "converted"):
+        for name in ("", "loaded", "after the stream", "converted", "compacted"):
             table.add_column(name, justify="right" if name else "left", no_wrap=True)
-        states = (outcome.loaded, outcome.streamed, outcome.converted)
+        moments = outcome.states
+        states = (moments.loaded, moments.streamed, moments.converted, moments.compacted)
 
         def row(name: str, cell: Callable[[State], str]) -> None:
             table.add_row(name, *(cell(state) for state in states))
 
         row("data files", lambda state: f"{state.files.data:,}")
         row("equality delete files", lambda state: f"{state.files.equality_deletes:,}")
-        if outcome.converted.files.vectors:
+        if moments.converted.files.vectors:
             row("deletion vectors", lambda state: f"{state.files.vectors:,}")
         else:
             row("position delete files", lambda state: f"{state.files.position_deletes:,}")
@@ -87,19 +88,19 @@ class Page:
             out.print()
             out.print(table)
         if outcome.difference is not None:
-            self.say(f"[bold red]The conversion is not right:[/bold red] {escape(outcome.difference)}.")
+            self.say(f"[bold red]The table is not right:[/bold red] {escape(outcome.difference)}.")
             return
         if (times := outcome.times_faster) is not None and times >= 2:
             self.say(f"iceberg-rust answers Q6 [bold green]{times:,.0f} times[/bold green] faster than before.")
         self.say(
             "All rows are what the stream wrote: [bold green]checksums are equal[/bold green]. "
-            "A second conversion found nothing to do."
+            "The same jobs once more found nothing to do."
         )
         self.say("[dim]iceberg-rust tests each row against each deleted key; engines that join them lose less.[/dim]")
 
     def further(self, place: Place, *, converted: bool) -> None:
         """What to type next."""
-        names = ("plan", "jobs") if converted else ("plan", "convert")
+        names = ("plan", "jobs") if converted else ("plan", "convert", "compact")
         self.say("\n[bold]Look further[/bold]")
         for command in (*place.exports(), *(place.command(name) for name in names)):
             self.say(f"  {escape(command)}")

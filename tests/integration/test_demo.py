@@ -20,7 +20,7 @@ from producer.messages import Report, Status
 from tasks.demo import demonstration
 from tasks.demo.checksum import Checksum
 from tasks.demo.lineitem import KEY, SCHEMA, generate
-from tasks.demo.outcome import Outcome
+from tasks.demo.outcome import Outcome, Reports, States
 from tasks.demo.page import Page
 from tasks.demo.place import Place
 from tasks.demo.reading import Reading, read
@@ -53,7 +53,8 @@ def test_figures_for_programs(tmp_path: Path) -> None:
     done = _run(*SMALL, "--dir", str(tmp_path / "demo"), "--format-version", "3", "--no-keep", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
-    loaded, streamed, converted = (figures[name] for name in ("loaded", "streamed", "converted"))
+    moments = ("loaded", "streamed", "converted", "compacted")
+    loaded, streamed, converted, compacted = (figures[name] for name in moments)
     assert figures["equal"]
     assert loaded["rows"] == 60_175  # as TPC-H has it
     assert loaded["q6_revenue"] == "1193053.2253"
@@ -66,7 +67,12 @@ def test_figures_for_programs(tmp_path: Path) -> None:
     assert converted["q6_revenue"] == streamed["q6_revenue"] != loaded["q6_revenue"]
     assert converted["pyiceberg_rows"] == converted["rows"]
     assert converted["snapshot_id"] == figures["conversion"]["snapshot_id"]
-    assert figures["again"]["status"] == "nothing_to_do"
+    assert compacted["data_files"] == figures["compaction"]["added_data_files"] == 16
+    assert compacted["deletion_vectors"] == 0
+    assert (compacted["checksum"], compacted["q6_revenue"]) == (streamed["checksum"], streamed["q6_revenue"])
+    assert compacted["snapshot_id"] == figures["compaction"]["snapshot_id"]
+    again = (figures["conversion_again"], figures["compaction_again"])
+    assert [report["status"] for report in again] == ["nothing_to_do"] * 2
     assert not (tmp_path / "demo").exists()
 
 
@@ -76,6 +82,7 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "32 equality delete files became" in done.stdout
+    assert "128 data files became 16" in done.stdout
     assert "PyIceberg does not yet support equality deletes" in done.stdout
     assert "checksums are equal" in done.stdout
 
@@ -158,11 +165,13 @@ def test_rows_that_differ_fail_loudly(tmp_path: Path, monkeypatch: pytest.Monkey
         return _report(Status.COMMITTED if deletes else Status.NOTHING_TO_DO)
 
     monkeypatch.setattr(demonstration, "convert", convert)
+    compactions = iter((_report(Status.COMMITTED), _report(Status.NOTHING_TO_DO)))
+    monkeypatch.setattr(demonstration, "compact", lambda place: next(compactions))
     monkeypatch.setattr(demonstration, "find_java", lambda: None)
     result = _invoke(*SMALL, "--dir", str(tmp_path / "demo"))
     assert len(done) == 2
     assert result.exit_code == 1
-    assert "The conversion is not right: iceberg-rust reads 60,655 rows" in " ".join(result.stdout.split())
+    assert "The table is not right: iceberg-rust reads 60,655 rows" in " ".join(result.stdout.split())
     assert "checksums are equal" not in result.stdout
 
 
@@ -176,15 +185,21 @@ def test_a_conversion_that_does_not_commit_fails(tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "demo").exists()
 
 
+_TRUTH = Checksum(10, 77)
+_SEEN = State(1, Files(1, 0, 0, 0), Reading(1.0, "5", 1.0, _TRUTH), 10)
+_DONE = Reports(*(_report(s) for s in (Status.COMMITTED, Status.NOTHING_TO_DO) * 2))
+
+
 def _outcome(**changes: Any) -> Outcome:
-    truth = Checksum(10, 77)
-    seen = State(1, Files(1, 0, 0, 0), Reading(1.0, "5", 1.0, truth), 10)
-    right = Outcome(seen, seen, seen, _report(Status.COMMITTED), _report(Status.NOTHING_TO_DO), truth)
-    return dataclasses.replace(right, **changes)
+    """A right one, with some states or reports changed."""
+    states = {name: change for name, change in changes.items() if isinstance(change, State)}
+    reports = {name: change for name, change in changes.items() if isinstance(change, Report)}
+    right = States(_SEEN, _SEEN, _SEEN, _SEEN)
+    return Outcome(dataclasses.replace(right, **states), dataclasses.replace(_DONE, **reports), _TRUTH)
 
 
 def _state(**changes: Any) -> State:
-    return dataclasses.replace(_outcome().converted, **changes)
+    return dataclasses.replace(_SEEN, **changes)
 
 
 def test_an_outcome_is_right_only_if_everything_is() -> None:
@@ -194,10 +209,12 @@ def test_an_outcome_is_right_only_if_everything_is() -> None:
     wrong = {
         "before": _outcome(streamed=_state(reading=other)),
         "after the conversion, where the stream left": _outcome(converted=_state(reading=other)),
-        "query 6": _outcome(converted=_state(reading=Reading(1.0, "6", 1.0, Checksum(10, 77)))),
+        "after the compaction, where the stream left": _outcome(compacted=_state(reading=other)),
+        "query 6": _outcome(compacted=_state(reading=Reading(1.0, "6", 1.0, Checksum(10, 77)))),
         "--read-limit": _outcome(converted=_state(reading=None)),
         "PyIceberg": _outcome(converted=_state(pyiceberg=11)),
-        "second conversion": _outcome(again=_report(Status.COMMITTED)),
+        "second conversion": _outcome(conversion_again=_report(Status.COMMITTED)),
+        "second compaction": _outcome(compaction_again=_report(Status.COMMITTED)),
     }
     for words, outcome in wrong.items():
         assert words in (outcome.difference or "")
