@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -34,6 +33,7 @@ from tasks.testing import StreamTable
 from tests.integration.conftest import Create
 from tests.integration.test_types import KEYS
 from tests.support.compaction import check
+from workers.rowtypes import arrow_schema, written_schema
 
 pytestmark = pytest.mark.spark
 
@@ -76,7 +76,7 @@ def test_values_of_every_type(create: Create, version: int, options: dict[str, s
     unknown = [NestedField(90, "nothing", UnknownType(), required=False)] if version >= 3 else []
     schema = Schema(NestedField(1, "id", LongType(), required=False), *plain, *deep(types), *unknown)
     stream = create(schema, version)
-    arrow = schema_to_pyarrow(stream.table.schema(), include_field_ids=False)
+    arrow = arrow_schema(written_schema(stream.table.schema(), lineage=False))
     for first in range(0, 12, 3):
         rows = [row(n, types) for n in range(first, first + 3)]
         stream.append(pa.Table.from_pylist(rows, schema=arrow), row_group_size=2)
