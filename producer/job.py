@@ -19,6 +19,9 @@ from producer.messenger import Messenger
 from producer.settings import Settings
 from producer.store import JobStore
 
+_LOOKS = 10
+_PAUSE = 0.1  # seconds
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -125,7 +128,7 @@ class Job:
             if progress is not None:
                 progress(now)
             if now.status.ended:
-                return self.result()
+                return self._posted()
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.id} is still {now.status} after {timeout} seconds.")
             time.sleep(0.5)
@@ -158,6 +161,16 @@ class Job:
             return Job(self.id, self._settings, request=request, report=local_engine(self._settings).run(request))
         Messenger(self._settings).plan(request)
         return self
+
+    def _posted(self) -> Report:
+        """The report as the fleet posts it right after a job's end: the history is there before it, and says less."""
+        if self._board.knows(self.id):
+            for _ in range(_LOOKS):
+                if (report := self._board.report(self.id)) is not None:
+                    self._report = report
+                    break
+                time.sleep(_PAUSE)
+        return self.result()
 
     def _resume_planning(self) -> None:
         """A job that was cancelled in the queue ends when its turn comes: let it come now."""
