@@ -140,7 +140,8 @@ class CompactionPlanning:
         refused = [(group,) for group in groups if group.refused is not None]
         ordered = in_order((group for group in groups if group.refused is None), self.thresholds.order)
         chosen = list(truncated(ordered, self.thresholds))
-        bundles = list(sharing.bundle([group for group in chosen if not group.routed], self.unit_bytes))
+        most = min(self.unit_bytes, self.thresholds.group_size)  # groups of one partition must not come together again
+        bundles = list(sharing.bundle([group for group in chosen if not group.routed], most))
         bundles += [(group,) for group in chosen if group.routed]
         return [*bundles_in_order(bundles, self.thresholds.order), *refused]
 
