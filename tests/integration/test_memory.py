@@ -172,3 +172,20 @@ def test_ten_million_deletes_in_the_same_memory(format_version: int) -> None:
     found = measured(10_000_000, 20_000_000, format_version, 1700)
     assert found["positions"] == 2_000_000
     assert found["peak"] < BOUND
+
+
+def rewritten(rows: int) -> dict[str, Any]:
+    """A compaction in a process of its own, with a heap of 512 MB."""
+    command = [sys.executable, "-m", "tests.support.measuredrewrite", str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_large_file_is_split_in_little_memory() -> None:
+    """A file of seven times the size takes the same memory, for both cores at work: a row group's worth each."""
+    small, large = rewritten(700_000), rewritten(5_000_000)
+    assert (small["rows"], large["rows"]) == (700_000, 5_000_000)
+    assert large["files"] >= 4
+    assert large["peak"] < small["peak"] + 200 * MB
