@@ -1,6 +1,6 @@
 """Columns in a form whose plain order is Iceberg's, and the keys that a sort order makes of rows.
 
-Arrow and Spark sort booleans, integers, and strings and binaries by their unsigned bytes alike. Everything else is
+Arrow sorts booleans, integers, and strings and binaries by their unsigned bytes. Everything else is
 mapped into these: floats into integers in the total order of their bits (spec, Sorting: -NaN < -Infinity < … < -0.0 <
 0.0 < … < NaN), decimals into integers, or into 16 bytes where they are wider, dates and times into their numbers.
 """
@@ -8,9 +8,10 @@ mapped into these: floats into integers in the total order of their bits (spec, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
@@ -19,9 +20,12 @@ from pyiceberg.types import PrimitiveType
 
 from workers.fields import leaves
 from workers.rewriting import SortColumn
-from workers.rowtypes import arrow_type, is_stored
-from workers.storage import stored, stored_type, words_of
+from workers.rowtypes import is_stored
 from workers.transforms import transformed
+
+#: Decimals of more digits do not fit into 64 bits.
+_LONG_DIGITS: Final = 18
+_PLAIN: Final = (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,44 +74,58 @@ class OrderKey:
         return sortable(transformed(array, self.source.type, self.column.transform) if self.source.path else array)
 
     @property
-    def stored_as(self) -> int | None:
-        """The index of the column whose stored form is this key already; None where there is none."""
-        plain = isinstance(self.column.transform, IdentityTransform) and len(self.source.path) == 1
-        return self.source.path[0] if plain and _is_stored_sortable(self.source.type) else None
+    def is_plain(self) -> bool:
+        """Whether it costs next to nothing to make it again."""
+        return isinstance(self.column.transform, IdentityTransform)
 
 
 def sortable(array: pa.Array) -> pa.Array:
-    """Values as booleans, integers, strings or binaries of the same order, nulls as nulls."""
-    if pa.types.is_floating(array.type):
+    """Values as booleans, integers, strings or binaries of the same order, nulls as nulls.
+
+    Raises:
+        TypeError: values of this type have no order.
+    """
+    type_ = array.type
+    if pa.types.is_floating(type_):
         return _bits_in_order(array)
-    if pa.types.is_decimal(array.type) and pa.types.is_binary(stored_type(array.type)):
-        return _bytes_in_order(array)
-    return stored(array)
+    if pa.types.is_decimal128(type_):
+        return _longs(array) if type_.precision <= _LONG_DIGITS else _bytes_in_order(array)
+    if pa.types.is_temporal(type_):
+        return bits(array)
+    if pa.types.is_fixed_size_binary(type_):
+        return array.cast(pa.binary())
+    if pa.types.is_null(type_):
+        return pa.nulls(len(array), pa.bool_())
+    if type_ not in _PLAIN:
+        raise TypeError(f"values of type {type_} have no order")
+    return array
 
 
-def _is_stored_sortable(type_: PrimitiveType) -> bool:
-    if not is_stored(type_):
-        return False
-    arrow = arrow_type(type_)
-    wide = pa.types.is_decimal(arrow) and pa.types.is_binary(stored_type(arrow))
-    return not (pa.types.is_floating(arrow) or wide)
+def bits(array: pa.Array) -> pa.Array:
+    """Floats, dates and times as integers of the same bits."""
+    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
 
 
 def _bits_in_order(array: pa.Array) -> pa.Array:
     """Integers in the order of floats: the bits, and for negative numbers the complement of all but the sign."""
-    bits = stored(array)
-    width = bits.type.bit_width
-    values = (bits.fill_null(0) if bits.null_count else bits).to_numpy(zero_copy_only=False)
+    plain = bits(array)
+    width = plain.type.bit_width
+    values = (plain.fill_null(0) if plain.null_count else plain).to_numpy(zero_copy_only=False)
     low = values.dtype.type((1 << (width - 1)) - 1)
     ordered = values ^ ((values >> values.dtype.type(width - 1)) & low)
     return pa.array(ordered, mask=_mask(array))
+
+
+def _longs(array: pa.Array) -> pa.Array:
+    """Decimals that fit into 64 bits as integers."""
+    return pa.array(_words(array)[:, 0], mask=_mask(array)) if len(array) else pa.array([], pa.int64())
 
 
 def _bytes_in_order(array: pa.Array) -> pa.Array:
     """16 bytes in the order of wide decimals: big-endian, the sign bit flipped."""
     if not len(array):
         return pa.array([], pa.binary())
-    words = words_of(array)
+    words = _words(array)
     high = words[:, 1] ^ np.int64(-(1 << 63))
     raw = np.column_stack((high, words[:, 0])).astype(">i8")
     valid = None if (mask := _mask(array)) is None else pa.array(~mask).buffers()[1]
@@ -115,5 +133,11 @@ def _bytes_in_order(array: pa.Array) -> pa.Array:
     return fixed.cast(pa.binary())
 
 
-def _mask(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+def _words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The two 64-bit words of each 128-bit decimal, the lower first; anything where it is null."""
+    start = 2 * array.offset
+    return np.frombuffer(array.buffers()[1], np.int64)[start : start + 2 * len(array)].reshape(-1, 2)
+
+
+def _mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
     return pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None

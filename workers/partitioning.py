@@ -15,9 +15,8 @@ from pyiceberg.transforms import Transform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, UUIDType
 
-from workers.order import Source
+from workers.order import Source, bits
 from workers.rewriting import Input, Partition, RewriteUnit
-from workers.storage import stored
 from workers.transforms import transformed
 
 #: In texts: neither is a hexadecimal digit.
@@ -88,6 +87,14 @@ class Partitioning:
             return pa.repeat(_BETWEEN.join(_NULL for _ in found), batch.num_rows)
         return pc.binary_join_element_wise(*found, _BETWEEN)
 
+    def encoded(self, file: Input, batch: pa.RecordBatch) -> pa.DictionaryArray:
+        """The same as a dictionary and indexes into it; ValueError likewise."""
+        scope = self.scopes[file.scope]
+        if scope is None:
+            return self.texts(file, batch).dictionary_encode()
+        indexes = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
+        return pa.DictionaryArray.from_arrays(indexes, pa.array([text_of(scope.values)]))
+
     def partition(self, text: str) -> Partition:
         """The partition of a text that :meth:`texts` gave."""
         if (found := self.known.get(text)) is not None:
@@ -128,10 +135,10 @@ def _distinct(values: pa.Array) -> pa.DictionaryArray:
     if pa.types.is_floating(values.type):
         # As bits, by which NaN equals NaN and -0.0 differs from 0.0.
         values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
-        encoded = stored(values).dictionary_encode()
+        encoded = bits(values).dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.view(values.type))
     if pa.types.is_temporal(values.type):
-        values = stored(values)
+        values = bits(values)
     return values.dictionary_encode()
 
 

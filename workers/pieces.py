@@ -10,7 +10,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from workers.batches import gathered
 from workers.failures import told
 from workers.rewriting import Input
 
@@ -39,26 +38,53 @@ class Piece(Protocol):
 
 
 P = TypeVar("P", bound=Piece)
+Read = TypeVar("Read", bound=Piece, contravariant=True)
 
 
-def read_by_tasks(
+class Source(Protocol[Read]):
+    """Rows of pieces."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows, with field ids."""
+        ...
+
+    def read(self, piece: Read, /) -> Batches:
+        """The live rows of a piece, in order."""
+        ...
+
+    def look(self, piece: Read, /) -> Batches:
+        """The same, when they are read once more or not to their end."""
+        ...
+
+
+def by_tasks(
     session: SparkSession,
     pieces: Sequence[P],
     cores: int,
     scratch: Path,
-    rows: Callable[[int, P], Batches],
+    work: Callable[[int, Iterator[tuple[int, P]]], Batches],
     ddl: str,
 ) -> DataFrame:
-    """What ``rows`` gives for the number of each piece and the piece, read side by side."""
+    """What ``work`` gives for the number of each task and the pieces that it reads, with their numbers, ascending.
+
+    Args:
+        session: What runs the tasks, side by side.
+        pieces: What there is to read.
+        cores: Of the session.
+        scratch: Where errors are told.
+        work: One task.
+        ddl: The columns of what it gives.
+    """
     tasks = _dealt(pieces, cores * _TASKS_PER_CORE)
     ids = session.range(0, len(tasks), 1, len(tasks))
 
-    def read(batches: Batches) -> Batches:
+    def run(batches: Batches) -> Batches:
         with told(scratch):
-            mine = (number for batch in batches for task in batch.column(0).to_pylist() for number in tasks[task])
-            yield from gathered(batch for number in mine for batch in rows(number, pieces[number]))
+            for task in (task for batch in batches for task in batch.column(0).to_pylist()):
+                yield from work(task, ((number, pieces[number]) for number in tasks[task]))
 
-    return ids.mapInArrow(read, ddl)
+    return ids.mapInArrow(run, ddl)
 
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[int]]:

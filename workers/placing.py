@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeAlias
 
+import pyarrow as pa
 from pyiceberg.io import FileIO
+from pyiceberg.transforms import IdentityTransform
 
 from workers.data_files import DataFileWriter
 from workers.journal import Journal
-from workers.rewriting import Partition, RewriteUnit, WrittenFile
+from workers.rewriting import Arrangement, Partition, RewriteUnit, WrittenFile
+from workers.rolling import GroupLimits, RollingWriter
 from workers.rowtypes import arrow_schema, written_schema
+
+#: What a Spark task gives back for each file.
+RESULT: Final = "file string"
+_GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
+_GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)
+
+Written: TypeAlias = tuple[Partition, WrittenFile]
 
 
 class Files:
-    """Begins the data files of one task; their names carry the unit's, so that no two attempts share one.
+    """Writes the data files of one task; their names carry the unit's, so that no two attempts share one.
 
     Args:
         unit: Where files go and how they are written.
         task: The task's number in the unit's journal.
         scratch: The attempt's; once it is gone, nobody would remove what is written.
+        rows_bytes: Of rows that are gathered for a row group.
     """
 
-    def __init__(self, unit: RewriteUnit, io: FileIO, task: int, scratch: Path) -> None:
+    def __init__(self, unit: RewriteUnit, io: FileIO, task: int, scratch: Path, rows_bytes: int) -> None:
         self._unit = unit
         self._io = io
         self._task = task
@@ -33,8 +46,31 @@ class Files:
         self._number = 0
         self._fields = written_schema(unit.schema, lineage=unit.lineage)
         self._schema = arrow_schema(self._fields)
+        rows, size = (int(unit.properties.get(name, default)) for name, default in (_GROUP_ROWS, _GROUP_BYTES))
+        self._limits = GroupLimits(max(1, rows), max(1, size), rows_bytes)
 
-    def start(self, partition: Partition) -> DataFileWriter:
+    def write(
+        self, partition: Partition, batches: Iterable[pa.RecordBatch], width: float, rows: int | None
+    ) -> pa.RecordBatch:
+        """Write rows of one partition into files of the right size, and describe these as :data:`RESULT`.
+
+        Args:
+            partition: Where the rows go.
+            batches: The rows.
+            width: Bytes that a row takes in a file, as far as that is known.
+            rows: How many will come, about; None when nobody knows.
+        """
+        with ExitStack() as stack:
+            start = lambda: stack.enter_context(self._start(partition))  # noqa: E731
+            writer = RollingWriter(start, self._unit.sizes, self._limits, width, rows)
+            for batch in batches:
+                writer.write(batch)
+            written = writer.close()
+        return pa.RecordBatch.from_arrays(
+            [pa.array([_described(partition, file) for file in written], pa.string())], names=["file"]
+        )
+
+    def _start(self, partition: Partition) -> DataFileWriter:
         """Begin the next file of a partition."""
         if not self._scratch.is_dir():
             raise RuntimeError("the attempt that this task belongs to has ended")
@@ -42,15 +78,24 @@ class Files:
         path = self._unit.location.new_data_location(name, partition if partition.path else None)  # type: ignore[arg-type]
         self._journal.note(self._task, self._number, path)
         self._number += 1
-        return DataFileWriter(self._io, path, self._fields, self._schema, self._unit.properties)
+        return DataFileWriter(
+            self._io, path, self._fields, self._schema, self._unit.properties, _sorted_ids(self._unit)
+        )
 
 
-def described(partition: Partition, written: WrittenFile) -> str:
+def _sorted_ids(unit: RewriteUnit) -> set[int]:
+    """Columns that rows are sorted by as they are."""
+    if unit.arrangement is not Arrangement.SORT:
+        return set()
+    return {column.field_id for column in unit.order if isinstance(column.transform, IdentityTransform)}
+
+
+def _described(partition: Partition, written: WrittenFile) -> str:
     """A written file as text, for the way out of a Spark task."""
     return json.dumps({"partition": asdict(partition), "written": asdict(written)}, default=bytes.hex)
 
 
-def written_of(text: str) -> tuple[Partition, WrittenFile]:
+def written_of(text: str) -> Written:
     """The file that a task has described."""
     fields = json.loads(text)
     partition, written = fields["partition"], fields["written"]

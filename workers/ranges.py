@@ -1,9 +1,10 @@
-"""Ranges of rows for the tasks of a sort: boundaries out of a sample, and the range of each row, by the column."""
+"""Ranges of rows: boundaries out of a sample, and the range of each row, by the column."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Self
 
 import numpy as np
@@ -12,17 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workers.ladder import Codes, Ladder
+from workers.ranks import Direction, order_of
 
 #: How far a boundary may be moved to where the first column changes, in parts of a range.
 _SLACK: Final = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """How one key column is sorted."""
-
-    descending: bool = False
-    nulls_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +28,25 @@ class Ranges:
     ladders: tuple[Ladder, ...]
     #: For each column, what the boundaries' first columns up to this one amount to: distinct, ascending.
     states: tuple[Codes, ...]
+    #: The ranges of each lane: one after another, none empty.
+    lanes: tuple[range, ...]
 
     @classmethod
-    def of(cls, sample: Sequence[pa.Array], directions: Sequence[Direction], number: int) -> Self:
-        """Ranges of about as many rows each, going by a sample; ``number`` of them at most.
+    def of(cls, sample: Sequence[pa.Array], directions: Sequence[Direction], lanes: int, each: int = 1) -> Self:
+        """Lanes of about as many rows each, going by a sample, cut into ``each`` ranges; less of both for few rows.
 
-        Where values of the first column begin near a boundary, the boundary is moved there.
+        Where values of the first column begin near the boundary of a lane, the boundary is moved there.
 
         Args:
             sample: The key columns, sortable, of rows picked evenly; the first has no nulls.
             directions: Of each column.
-            number: Of ranges; 1 or more.
+            lanes: How many; 1 or more.
+            each: Ranges of a lane; 1 or more.
         """
-        order = pa.array(_sorted(sample, directions))
-        cuts = pa.array(_cuts(sample[0].take(order), number))
+        order = pa.array(order_of(sample, directions))
+        first = sample[0].take(order)
+        outer = _cuts(first, lanes)
+        cuts = pa.array(_cut_again(outer, len(first), each))
         bounds = [column.take(order).take(cuts) for column in sample]
         ladders = tuple(Ladder.of(column) for column in bounds)
         states: list[Codes] = []
@@ -56,10 +55,17 @@ class Ranges:
             step = _step(state, ladder, direction, column)
             states.append(np.unique(step))
             state = _among(states[-1], step)
-        return cls(tuple(directions), ladders, tuple(states))
+        begins = np.unique(1 + state[np.isin(cuts, outer)] // 2)  # the first range of each lane but the first
+        edges = [0, *begins.tolist(), len(states[-1]) + 1]
+        return cls(tuple(directions), ladders, tuple(states), tuple(range(*edge) for edge in pairwise(edges)))
+
+    @classmethod
+    def one(cls) -> Self:
+        """The only range."""
+        return cls((), (), (), (range(1),))
 
     def __len__(self) -> int:
-        return len(self.states[-1]) + 1
+        return self.lanes[-1].stop
 
     def of_rows(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
         """The range of each row: a row on a boundary belongs to the range that begins there."""
@@ -89,15 +95,6 @@ def _among(known: Codes, step: Codes) -> Codes:
     return found
 
 
-def _sorted(columns: Sequence[pa.Array], directions: Sequence[Direction]) -> Codes:
-    """Indexes of rows in order; rows that compare equal in any."""
-    keys = [
-        _step(np.zeros(len(column), np.int64), Ladder.of(column), direction, column)
-        for column, direction in zip(columns, directions, strict=True)
-    ]
-    return np.lexsort(keys[::-1]).astype(np.int64)
-
-
 def _cuts(first: pa.Array, number: int) -> Codes:
     """Which rows of a sorted sample begin the second range and those after it."""
     rows = len(first)
@@ -111,6 +108,14 @@ def _cuts(first: pa.Array, number: int) -> Codes:
         nearest = near[np.argmin(np.abs(near - cuts), axis=0), np.arange(len(cuts))]
         cuts = np.where(np.abs(nearest - cuts) <= _SLACK * rows / number, nearest, cuts)
     return np.unique(cuts[cuts > 0])
+
+
+def _cut_again(cuts: Codes, rows: int, each: int) -> Codes:
+    """The same cuts and some between them, so that each lane has so many ranges."""
+    edges = np.concatenate(([0], cuts, [rows]))
+    shares = np.arange(each) / each
+    found = (edges[:-1, None] + np.diff(edges)[:, None] * shares).astype(np.int64).ravel()
+    return np.unique(found[found > 0])
 
 
 def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from pyiceberg.types import PrimitiveType
 
 from workers.order import OrderKey, Source, sortable
 from workers.partitioning import Partitioning
-from workers.ranges import Direction
+from workers.ranks import Direction
 from workers.rewriting import Arrangement, Input, RewriteUnit
 from workers.rowtypes import is_stored
 

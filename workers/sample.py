@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from workers.ladder import comparable
-from workers.pieces import Batches, P, read_by_tasks
+from workers.pieces import Batches, P, Source, by_tasks
 from workers.rowkeys import RowKeys
-from workers.storage import spark_ddl
 
 #: Rows; ranges come out some percent uneven.
 _ROWS: Final = 1 << 16
@@ -24,6 +24,7 @@ _ROWS: Final = 1 << 16
 _BYTES: Final = 128
 #: Rows of one piece are numbered below this.
 _PIECE: Final = 1 << 40
+_DDL: Final = "picked binary, rows bigint, size bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +35,66 @@ class Sample:
     columns: tuple[pa.Array, ...]
     #: Where the rows were in the inputs.
     places: pa.Array
+    #: Bytes that a row takes in Arrow, on average; 0 where there are no rows.
+    width: float
 
 
 def sampled(
     session: SparkSession,
     keys: RowKeys,
-    schema: pa.Schema,
     pieces: Sequence[P],
-    read: Callable[[P], Batches],
+    source: Source[P],
+    whole: Callable[[P], Batches],
     cores: int,
     scratch: Path,
 ) -> Sample:
-    """Read the key columns of all pieces, and pick rows.
+    """Read the key columns of all pieces, and pick rows; whole rows are read of the beginning of a few pieces.
 
     Args:
         session: What reads them, side by side.
-        keys: Of rows of this schema.
-        schema: Of what ``read`` gives.
+        keys: Of the rows of ``source``.
         pieces: What there is.
-        read: Rows of a piece: its key columns.
+        source: Key columns alone.
+        whole: Whole rows of a piece.
         cores: Of the session.
         scratch: Where errors are told.
     """
-    fields = pa.schema(
-        [
-            ("part", pa.string()),
-            *((f"k{i}", type_) for i, type_ in enumerate(_types(keys, schema))),
-            ("place", pa.int64()),
-        ]
-    )
     step = max(1, sum(piece.rows for piece in pieces) // _ROWS)
+    measured = {0, len(pieces) // 2, len(pieces) - 1}
 
-    def rows(number: int, piece: P) -> Batches:
-        start = 0
-        for batch in read(piece):
-            picked = pa.array(picks(number, start, batch.num_rows, step))
-            few, places = batch.take(picked), pc.add(picked, place_of(number, start))
-            columns = [_cut(comparable(column)) for column in keys.columns(few)]
-            yield pa.RecordBatch.from_arrays([keys.parts(piece.file, few), *columns, places], schema=fields)
-            start += batch.num_rows
+    def pick(_: int, mine: Iterator[tuple[int, P]]) -> Batches:
+        found, rows, size = [], 0, 0
+        for number, piece in mine:
+            start = 0
+            for batch in source.look(piece):
+                picked = pa.array(picks(number, start, batch.num_rows, step))
+                few, places = batch.take(picked), pc.add(picked, place_of(number, start))
+                found.append(_told(keys.parts(piece.file, few), keys.columns(few), places))
+                start += batch.num_rows
+            for batch in islice(whole(piece), 1 if number in measured else 0):
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+        yield pa.RecordBatch.from_pylist([{"picked": _packed(found), "rows": rows, "size": size}])
 
-    table = read_by_tasks(session, pieces, cores, scratch, rows, spark_ddl(fields)).toArrow().combine_chunks()
-    parts, *columns, places = (_whole(column) for column in table.columns)
-    return Sample(parts, tuple(columns), places)
+    tasks = by_tasks(session, pieces, cores, scratch, pick, _DDL).collect()
+    nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=source.schema))
+    picked = [_told(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
+    for task in tasks:
+        if task.picked:
+            picked.extend(pa.ipc.open_stream(bytes(task.picked)))
+    parts, *columns, places = pa.concat_batches(picked).columns
+    width = sum(task.size for task in tasks) / max(1, sum(task.rows for task in tasks))
+    return Sample(parts, tuple(columns), places, width)
 
 
 def place_of(number: int, row: int) -> int:
     """Where a row is in the inputs, by the number of its piece: ascending as they are."""
     return number * _PIECE + row
+
+
+def of_place(places: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The numbers of pieces and of rows in them."""
+    numbers = pc.divide(places, _PIECE)
+    return numbers, pc.subtract(places, pc.multiply(numbers, _PIECE))
 
 
 def picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64]:
@@ -92,14 +105,19 @@ def picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64
     return found[(found >= 0) & (found < rows)]
 
 
-def _types(keys: RowKeys, schema: pa.Schema) -> list[pa.DataType]:
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
-    return [comparable(column).type for column in keys.columns(empty)]
+def _told(parts: pa.Array, columns: Sequence[pa.Array], places: pa.Array) -> pa.RecordBatch:
+    arrays = [parts, *(_cut(comparable(column)) for column in columns), places]
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{index}" for index in range(len(arrays))])
+
+
+def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        stream.write_batch(pa.concat_batches(batches))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def _cut(column: pa.Array) -> pa.Array:
     return pc.binary_slice(column, 0, _BYTES) if pa.types.is_binary(column.type) else column
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -143,8 +143,6 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         # Spark takes what Python reads for tiny; what is broadcast is decided by the number of keys alone.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # Rows of a rewrite may be wide.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(budget.batch_bytes),
     }
 
 

@@ -124,3 +124,20 @@ def value(type_: pa.DataType, some: random.Random) -> Any:
 
 def _maybe(type_: pa.DataType, some: random.Random) -> Any:
     return None if some.random() < 0.15 else value(type_, some)
+
+
+def bitwise(array: pa.Array) -> pa.Array:
+    """The same with all floats as integers of their bits, at every depth: equal if and only if all bits are."""
+    return array.view(_bitwise(array.type))
+
+
+def _bitwise(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_floating(type_):
+        return pa.int32() if type_.bit_width == 32 else pa.int64()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_bitwise(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_bitwise(type_.key_type), type_.item_field.with_type(_bitwise(type_.item_type)))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_bitwise(type_.value_type)))
+    return type_

@@ -1,12 +1,13 @@
-"""Rows through Spark and back: bit by bit, in order, in the right partitions, spilled where they are many."""
+"""Rows through an exchange: bit by bit, in order, in the right partitions, in the same memory however many they are."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, 
 from pyspark.sql import SparkSession
 
 from tests.support.rewriteunit import SCHEMA, rewrite_unit
-from tests.support.rows import EVERYTHING, everything
+from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
+from workers.exchange import Exchange, exchanged
 from workers.machine import Budget, Machine
+from workers.order import sortable
 from workers.rewriting import Arrangement, Input, Partition, RewriteUnit, SortColumn
 from workers.rowkeys import key_fields
 from workers.rowtypes import arrow_schema
-from workers.shuffle import Arranged, arranged
-from workers.storage import stored
 
 pytestmark = pytest.mark.spark
 
@@ -42,47 +43,53 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Rows that lie in files of Arrow's own format."""
+
+    schema: pa.Schema
+    paths: list[Path]
+
+    def read(self, piece: Batch, /) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_file(str(self.paths[piece.file.index])) as reader:
+            for index in range(reader.num_record_batches):
+                batch = reader.get_batch(index)
+                columns = [_narrowed(batch.column(field.name), field.type) for field in self.schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    look = read
+
+
+@dataclass(frozen=True)
 class Case:
     """A unit and its rows."""
 
     unit: RewriteUnit
     rows: pa.Table
-    made: Arranged
+    made: Exchange
 
     def written(self) -> list[tuple[Partition, pa.RecordBatch]]:
-        """What the write tasks get, one after another, with the rows' own form and metadata."""
-        layout = self.made.layout
-
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from pyspark import TaskContext
-
-            for partition, rows in layout.runs(batches):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, rows.schema) as writer:
-                    writer.write_batch(rows)
-                context = TaskContext.get()
-                assert context is not None
-                yield pa.record_batch(
-                    {
-                        "task": pa.array([context.partitionId()], pa.int32()),
-                        "values": pa.array([list(partition.values)], pa.list_(pa.string())),
-                        "path": [partition.path],
-                        "rows": pa.array([sink.getvalue().to_pybytes()], pa.binary()),
-                    }
-                )
-
-        ddl = "task int, values array<string>, path string, rows binary"
-        found = self.made.frame.mapInArrow(write, ddl).collect()
-        assert [row.task for row in found] == sorted(row.task for row in found)
-        self_tasks = {row.task for row in found}
-        assert len(self_tasks) > 1 or len(self.rows) < 10
-        return [
-            (Partition(tuple(row["values"]), row.path), pa.ipc.open_stream(bytes(row["rows"])).read_next_batch())
-            for row in found
-        ]
+        """What the write tasks get, one after another."""
+        found = []
+        for lane in range(len(self.made.lanes)):
+            mine = list(self.made.read(lane))
+            counts: Counter[Partition] = Counter()
+            for partition, rows in mine:
+                counts[partition] += len(rows)
+            assert counts == self.made.rows(lane)
+            found += mine
+        return found
 
 
-def _case(session: SparkSession, folder: Path, tasks: int = 4, **options: Any) -> Case:
+def _case(
+    session: SparkSession,
+    folder: Path,
+    lanes: int = 4,
+    *,
+    rows_bytes: int = 64 << 10,
+    told: int = _ROWS,
+    **options: Any,
+) -> Case:
+    """An exchange of some thousand rows, in a memory that holds few of them; each file is told to have so many."""
     unit = rewrite_unit(files=_FILES, **options)
     full = [everything(_ROWS, seed) for seed in range(_FILES)]
     paths = []
@@ -91,26 +98,15 @@ def _case(session: SparkSession, folder: Path, tasks: int = 4, **options: Any) -
         full[index] = rows
         paths.append(folder / f"{index}.arrow")
         with pa.ipc.new_file(str(paths[-1]), rows.schema) as writer:
-            writer.write_table(pa.Table.from_batches([rows]), max_chunksize=300)
-
-    def reading(schema: pa.Schema) -> tuple[pa.Schema, Callable[[Batch], Iterator[pa.RecordBatch]]]:
-        def read(piece: Batch) -> Iterator[pa.RecordBatch]:
-            with pa.ipc.open_file(str(paths[piece.file.index])) as reader:
-                for index in range(reader.num_record_batches):
-                    batch = reader.get_batch(index)
-                    columns = [_narrowed(batch.column(field.name), field.type) for field in schema]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-        return schema, read
-
-    budget = Budget.of(Machine.detect(), cores=2)
-    made = arranged(
+            writer.write_table(pa.Table.from_batches([rows]), max_chunksize=150)
+    budget = replace(Budget.of(Machine.detect(), cores=2), rows_bytes=rows_bytes, batch_bytes=16 << 10)
+    made = exchanged(
         session,
         unit,
-        reading(EVERYTHING),
-        reading(arrow_schema(key_fields(unit))),
-        [Batch(file) for file in unit.inputs],
-        tasks,
+        Kept(EVERYTHING, paths),
+        Kept(arrow_schema(key_fields(unit)), paths),
+        [Batch(file, told) for file in unit.inputs],
+        lanes,
         budget,
         folder,
     )
@@ -135,10 +131,10 @@ def _same_rows(one: pa.Table, other: pa.Table) -> None:
     other = other.sort_by("id").combine_chunks()
     one = one.combine_chunks()
     for before, after in zip(one.columns, other.columns, strict=True):
-        assert stored(before.chunk(0)).equals(stored(after.chunk(0)))
+        assert bitwise(before.chunk(0)).equals(bitwise(after.chunk(0)))
 
 
-#: One of each form that keys have in Spark; all types are sorted in the unit tests of ranges.
+#: One of each form that keys have; all types are sorted in the unit tests of ranges.
 _KEYS: list[tuple[int, Transform[Any, Any]]] = [
     *((field_id, IdentityTransform()) for field_id in (2, 3, 6, 8, 14, 15, 16, 18, 21)),
     (15, TruncateTransform(1)),
@@ -168,7 +164,7 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
         spec_id=3,
     )
     known = Partition(("01", None, "61"), "flag=true/date_bucket=null/first=a")
-    case = _case(spark, tmp_path, tasks=6, spec=spec, scopes=(None, known))
+    case = _case(spark, tmp_path, lanes=6, spec=spec, scopes=(None, known))
     written = case.written()
     _same_rows(case.rows, _together(written))
     schema = SCHEMA.as_struct()
@@ -197,34 +193,73 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
     assert len(order) == len(set(order)) == len(expected)
 
 
-def test_z_order_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
     case = _case(spark, tmp_path, arrangement=Arrangement.ZORDER, zorder=(4, 15, 6))
-    _same_rows(case.rows, _together(case.written()))
+    table = _together(case.written())
+    _same_rows(case.rows, table)
+    curve = case.made.merge.arranger.curve
+    assert curve is not None
+    columns = [sortable(table[name].combine_chunks()) for name in ("long", "string", "double")]
+    numbers = curve.of_rows([column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns])
+    expected = sorted(zip(numbers.to_pylist(), table["id"].to_pylist(), strict=True))
+    assert [id_ for _, id_ in expected] == table["id"].to_pylist()
 
 
-def test_one_task_and_few_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_lane_of_many_ranges(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortColumn(3, IdentityTransform(), True, False),)
-    case = _case(spark, tmp_path, tasks=1, arrangement=Arrangement.SORT, order=order)
-    assert case.made.frame.rdd.getNumPartitions() == 1
+    case = _case(spark, tmp_path, lanes=1, arrangement=Arrangement.SORT, order=order)
+    assert len(case.made.lanes) == 1
+    assert len(case.made.lanes[0]) > 5
+    assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
 
 
-def test_equal_keys_are_dealt_to_all_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_fits_is_one_range_without_a_sample(spark: SparkSession, tmp_path: Path) -> None:
+    order = (SortColumn(3, IdentityTransform(), True, False),)
+    case = _case(spark, tmp_path, lanes=1, rows_bytes=1 << 20, arrangement=Arrangement.SORT, order=order)
+    assert case.made.lanes == [range(1)]
+    assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
+
+
+def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path) -> None:
+    """What was said of the files is wrong, so that one range is made of what would be many."""
+    order = (SortColumn(15, IdentityTransform(), False, False), SortColumn(8, IdentityTransform(), True, True))
+    case = _case(spark, tmp_path, lanes=1, told=1, arrangement=Arrangement.SORT, order=order)
+    assert case.made.lanes == [range(1)]
+    assert min(len(run.batches) for run in case.made.merge.runs) > 1
+    written = case.written()
+    assert _together(written)["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
+    assert max(rows.nbytes for _, rows in written) < 48 << 10
+
+
+def test_equal_keys_are_dealt_to_all_lanes(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortColumn(19, IdentityTransform(), False, True),)
-    case = _case(spark, tmp_path, tasks=4, arrangement=Arrangement.SORT, order=order)
-    counts = [sum(1 for _ in rows) for rows in case.made.frame.select("part").rdd.glom().collect()]
+    case = _case(spark, tmp_path, lanes=4, arrangement=Arrangement.SORT, order=order)
+    counts = [sum(case.made.rows(lane).values()) for lane in range(len(case.made.lanes))]
     assert len(counts) == 4
     assert min(counts) > _ROWS * _FILES // 8
     assert _together(case.written())["id"].to_pylist() == list(range(_ROWS * _FILES))
 
 
-def test_a_sort_that_is_larger_than_the_heap_spills(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.spilled", str(tmp_path)]
+def test_nothing_is_left_in_scratch(spark: SparkSession, tmp_path: Path) -> None:
+    case = _case(spark, tmp_path, arrangement=Arrangement.ZORDER, zorder=(4,))
+    assert {path.name for path in tmp_path.glob("run-*")} == {Path(run.path).name for run in case.made.merge.runs}
+    case.made.discard()
+    assert not list(tmp_path.glob("run-*"))
+
+
+#: What the JVM and the interpreters may take without any rows; all rows together are as much once more.
+_IDLE = (512 + 700) << 20
+
+
+def test_memory_stays_bounded_for_more_rows_than_memory(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.exchanged", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["bytes"] > 1.4 * found["heap"]
-    rows, first, last, in_order, largest = zip(*found["ranges"], strict=True)
-    assert sum(rows) == 200_000
+    assert found["peak"] < _IDLE + found["budget"]
+    assert found["bytes"] > 4 * found["budget"]
+    rows, first, last, in_order, largest = zip(*found["lanes"], strict=True)
+    assert sum(rows) == found["rows"]
     assert all(in_order)
     assert last[0] > first[1]
     assert min(rows) > 0.45 * sum(rows)

@@ -1,13 +1,13 @@
-"""A sort of more rows than the heap holds, in a process of its own: ``python -m tests.support.spilled <folder>``.
+"""A sort of more rows than memory holds, in a process of its own: ``python -m tests.support.exchanged <folder>``.
 
-Prints one JSON object: bytes of heap and of rows, and of each range its rows, first and last key, and whether sorted.
+Prints one JSON object: bytes of the rows, of what may be held of them, and of the peak of all processes together, and
+of each lane its rows, first and last key, and whether sorted.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +18,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField
 
+from tests.support.measured import watched
 from tests.support.rewriteunit import rewrite_unit
 from workers import session
+from workers.exchange import exchanged
 from workers.machine import Budget, Machine
 from workers.rewriting import Arrangement, Input, SortColumn
 from workers.rowkeys import key_fields
 from workers.rowtypes import arrow_schema
-from workers.shuffle import arranged
 
 _SCHEMA = Schema(NestedField(1, "key", LongType(), required=True), NestedField(2, "body", BinaryType(), required=True))
-_BATCHES, _ROWS, _BODY = 25, 1000, 4000
+_BATCHES, _ROWS, _BODY = 25, 1000, 6000
 _FILES = 8
 
 
@@ -55,43 +56,52 @@ class Drawn:
             yield pa.RecordBatch.from_arrays([batch.column(0), bodies], schema=schema)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows as they are drawn, or their keys alone."""
+
+    schema: pa.Schema
+
+    def read(self, piece: Drawn, /) -> Iterator[pa.RecordBatch]:
+        return piece.read() if len(self.schema) > 1 else piece.keys()
+
+    look = read
+
+
 def main(folder: Path) -> None:
     """Sort, and say what came of it."""
-    budget = Budget.of(Machine(2, 4 << 30), cores=2, heap_mb=512)
+    budget = Budget.of(Machine(2, 1 << 30), cores=2, heap_mb=512)
     order = (SortColumn(1, IdentityTransform(), True, True),)
     unit = rewrite_unit(files=_FILES, schema=_SCHEMA, arrangement=Arrangement.SORT, order=order)
-    started = time.monotonic()
-    made = arranged(
-        session.session(budget, folder),
-        unit,
-        (arrow_schema(_SCHEMA), lambda piece: piece.read()),
-        (arrow_schema(key_fields(unit)), lambda piece: piece.keys()),
-        [Drawn(file) for file in unit.inputs],
-        2,
-        budget,
-        folder,
-    )
-    layout = made.layout
+    peak, stop = watched()
+    spark = session.session(budget, folder)
+    keys = Rows(arrow_schema(key_fields(unit)))
+    pieces = [Drawn(file) for file in unit.inputs]
+    made = exchanged(spark, unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        largest, keys = 0, []
-        for _, rows in layout.runs(batches):
-            largest = max(largest, rows.nbytes)
-            keys.append(rows.column(0).to_numpy())
-        found = np.concatenate(keys)
-        values = [len(found), found[0], found[-1], int((np.diff(found) <= 0).all()), largest]
-        yield pa.record_batch({f"v{index}": pa.array([value], pa.int64()) for index, value in enumerate(values)})
+        for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):
+            largest, keys = 0, []
+            for _, rows in made.read(lane):
+                largest = max(largest, rows.nbytes)
+                keys.append(rows.column(0).to_numpy())
+            found = np.concatenate(keys)
+            values = [len(found), found[0], found[-1], int((np.diff(found) <= 0).all()), largest]
+            yield pa.record_batch({f"v{index}": pa.array([value], pa.int64()) for index, value in enumerate(values)})
 
     ddl = "v0 bigint, v1 bigint, v2 bigint, v3 bigint, v4 bigint"
-    rows = made.frame.mapInArrow(look, ddl).collect()
+    lanes = len(made.lanes)
+    rows = spark.range(0, lanes, 1, lanes).mapInArrow(look, ddl).collect()
+    stop.set()
     print(
         json.dumps(
             {
-                "heap": budget.heap_bytes,
+                "budget": budget.cores * 4 * budget.rows_bytes,
                 "batch": budget.batch_bytes,
+                "rows": _FILES * _BATCHES * _ROWS,
                 "bytes": _FILES * _BATCHES * _ROWS * _BODY,
-                "ranges": [list(row) for row in rows],
-                "seconds": time.monotonic() - started,
+                "lanes": [list(row) for row in rows],
+                "peak": peak[0],
             }
         )
     )

@@ -1,0 +1,72 @@
+"""Rows written as they come: the inputs of a partition one after another, and small files put together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyspark.sql import SparkSession
+
+from workers import lanes
+from workers.ahead import ahead
+from workers.failures import told
+from workers.lanes import Job
+from workers.liverows import LiveRows
+from workers.machine import Budget
+from workers.placing import RESULT, Files, Written, written_of
+from workers.rewriting import Input, Partition, RewriteUnit, WrittenFile
+
+#: Batches that are read before they are written.
+_AHEAD: Final = 4
+
+
+def copied(
+    session: SparkSession,
+    unit: RewriteUnit,
+    io: FileIO,
+    rows: LiveRows,
+    budget: Budget,
+    scratch: Path,
+    work: Sequence[Job],
+    first: int = 0,
+) -> list[Written]:
+    """Write each job's rows as they come; the first task notes its paths under ``first``."""
+    dealt = lanes.dealt(work, budget.shuffle_tasks)
+
+    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with told(scratch):
+            for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):
+                files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
+                for job in dealt[lane]:
+                    yield files.write(job.partition, ahead(rows.read_all(job.parts), _AHEAD), job.width, job.rows)
+
+    ids = session.range(0, len(dealt), 1, len(dealt))
+    return [written_of(row.file) for row in ids.mapInArrow(copy, RESULT).collect()]
+
+
+def merged(
+    written: list[Written], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[Job]], list[Written]]
+) -> list[Written]:
+    """Files that came out too small put together: several tasks may each have had too few rows at its end."""
+    small: dict[Partition, list[WrittenFile]] = defaultdict(list)
+    for partition, file in written:
+        if file.size < unit.sizes.least:
+            small[partition].append(file)
+    crowded = {partition: files for partition, files in small.items() if len(files) > 1}
+    if not crowded:
+        return written
+    inputs = [(partition, [_again(file) for file in files]) for partition, files in crowded.items()]
+    together = copy(lanes.jobs(inputs, unit.sizes, 1, lambda file: 0))
+    replaced = {file.path for files in crowded.values() for file in files}
+    for path in replaced:
+        io.delete(path)
+    return [*(item for item in written if item[1].path not in replaced), *together]
+
+
+def _again(file: WrittenFile) -> Input:
+    """A file that this rewrite has written, to be read once more: whatever its rows inherit is stored in it."""
+    return Input(index=-1, path=file.path, sequence_number=0, scope=0, record_count=file.record_count, size=file.size)

@@ -1,0 +1,126 @@
+"""The exchange of a unit's rows: read by some tasks, written by others, in order, through scratch and past the JVM."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from workers.arranger import SORTING, Arranger
+from workers.machine import Budget
+from workers.merge import Merge
+from workers.pieces import Batches, P, Source, by_tasks
+from workers.ranges import Ranges
+from workers.rewriting import Arrangement, Partition, RewriteUnit
+from workers.rowkeys import RowKeys
+from workers.runs import Run, RunWriter
+from workers.sample import place_of, sampled
+from workers.zorder import Curve
+
+#: What a Spark task gives back.
+_RUN: Final = "run binary"
+#: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
+_EXPANSION: Final = 16
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A unit's rows in order, cut into lanes. Each lane is a run of it, ascending; one task writes it."""
+
+    merge: Merge
+
+    @cached_property
+    def lanes(self) -> list[range]:
+        """The ranges of each lane that has rows."""
+        rows = {number for run in self.merge.runs for number, _ in run.rows}
+        return [lane for lane in self.merge.arranger.ranges.lanes if not rows.isdisjoint(lane)]
+
+    def rows(self, lane: int) -> dict[Partition, int]:
+        """How many rows of each partition a lane has."""
+        found: Counter[Partition] = Counter()
+        for run in self.merge.runs:
+            for (number, text), rows in run.rows.items():
+                if number in self.lanes[lane]:
+                    found[self._partition(text)] += rows
+        return found
+
+    def read(self, lane: int) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        """A lane's rows in order, with their partition; those of one partition follow one another."""
+        known: dict[str, Partition] = {}
+        for text, rows in self.merge.read(self.lanes[lane]):
+            if text not in known:
+                known[text] = self._partition(text)
+            yield known[text], rows
+
+    def discard(self) -> None:
+        """Remove what lies in scratch."""
+        for run in self.merge.runs:
+            Path(run.path).unlink()
+
+    def _partition(self, text: str) -> Partition:
+        return self.merge.arranger.keys.partitioning.partition(text)
+
+
+def exchanged(
+    session: SparkSession,
+    unit: RewriteUnit,
+    rows: Source[P],
+    keys: Source[P],
+    pieces: Sequence[P],
+    lanes: int,
+    budget: Budget,
+    scratch: Path,
+) -> Exchange:
+    """Sort a unit's rows by output partition, and within each as the unit's arrangement says; else as they come.
+
+    Rows that compare equal stay in the order of the pieces. All rows go into scratch, as they are in Arrow. A task
+    holds those of its buffer, or the keys of one range, whatever the unit measures.
+
+    Args:
+        session: The session of this budget.
+        unit: What is arranged and how.
+        rows: Live rows.
+        keys: The same of the columns of :func:`workers.rowkeys.key_fields` alone, for a sample.
+        pieces: All of the inputs, in the order that rows keep where nothing else is asked for.
+        lanes: How many tasks shall write; fewer do where there are few rows.
+        budget: Memory and cores.
+        scratch: Where rows wait, and errors are told.
+
+    Raises:
+        ValueError: a column cannot be sorted by, interleaved, or routed by.
+    """
+    by = RowKeys.of(unit, rows.schema)
+    zorder = unit.arrangement is Arrangement.ZORDER
+    arranger = Arranger(by, None, Ranges.one(), rows.schema)
+    count = sum(piece.rows for piece in pieces)
+    most = sum(piece.size for piece in pieces) * _EXPANSION + count * SORTING
+    if lanes > 1 or zorder or most > budget.rows_bytes:
+        sample = sampled(session, RowKeys.of(unit, keys.schema), pieces, keys, rows.look, budget.cores, scratch)
+        curve = Curve.of(sample.columns) if zorder else None
+        columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
+        each = math.ceil(count * (sample.width + SORTING) / (lanes * budget.rows_bytes))
+        arranger = replace(arranger, curve=curve)
+        columns = [sample.parts, *columns, sample.places]
+        arranger = replace(arranger, ranges=Ranges.of(columns, arranger.directions, lanes, max(1, each)))
+
+    def keep(task: int, mine: Iterator[tuple[int, P]]) -> Batches:
+        with RunWriter(scratch / f"run-{task}.arrow", arranger, budget.rows_bytes) as writer:
+            for number, piece in mine:
+                start = 0
+                for batch in rows.read(piece):
+                    writer.add(piece.file, batch, place_of(number, start))
+                    start += batch.num_rows
+            run = writer.close()
+        yield pa.RecordBatch.from_pylist([{"run": pickle.dumps(run)}])
+
+    found = by_tasks(session, pieces, budget.cores, scratch, keep, _RUN).collect()
+    runs: list[Run] = [pickle.loads(row.run) for row in found]
+    return Exchange(Merge(arranger, runs, budget.batch_bytes))
