@@ -91,10 +91,10 @@ class LocalFleet:
         table = self.catalog.load_table(job.split(":")[2])
         return JobStore(table.io, table.metadata.location, job.split(":")[3])
 
-    def current(self, table: str) -> str | None:
+    def current(self, table: str, operation: Operation = Operation.CONVERT) -> str | None:
         """The job that is noted at a table."""
         opened = self.catalog.load_table(table)
-        request = JobStore(opened.io, opened.metadata.location, "").current(Operation.CONVERT)
+        request = JobStore(opened.io, opened.metadata.location, "").current(operation)
         return request.job if request else None
 
     def planned(self, job: str) -> Plan:

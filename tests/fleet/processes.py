@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -62,6 +62,18 @@ class Processes:
         for name in reversed(list(self.running)):
             self.kill(name)
 
+    @contextmanager
+    def halted(self, *names: str) -> Iterator[None]:
+        """Processes and their descendants that do nothing for a while, and go on where they were."""
+        pids = [pid for name in names for pid in self._pids(name)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     def wait_for(self, what: str, probe: Callable[[], T | None], within: float = 150, every: float = 0.1) -> T:
         """The first true answer of a probe; fails with all logs when there is none in time."""
         deadline = time.monotonic() + within
@@ -72,6 +84,10 @@ class Processes:
                 assert process.poll() is None, f"{name} ended with {process.returncode}, no {what}\n{self.logs()}"
             time.sleep(every)
         raise AssertionError(f"no {what} within {within:.0f} s\n{self.logs()}")
+
+    def _pids(self, name: str) -> list[int]:
+        process = self.running[name]
+        return [process.pid, *(child.pid for child in descendants(process.pid))]
 
     def log(self, name: str) -> Path:
         """Where a process's output goes."""
