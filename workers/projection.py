@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
@@ -132,9 +133,17 @@ def _fill(field: NestedField, constants: Mapping[int, Any]) -> Fill:
     if value is None:
         value = field.initial_default
     if value is None or not isinstance(field.field_type, PrimitiveType):
-        return lambda rows: pa.nulls(rows, type_)
+        return _nothing(type_)
     scalar = arrow_scalar(value, field.field_type)
     return lambda rows: pa.repeat(scalar, rows)
+
+
+def _nothing(type_: pa.DataType) -> Fill:
+    """Nulls; a null struct's required fields are none, since Arrow writes no nulls there, whatever lies above them."""
+    if not pa.types.is_struct(type_):
+        return lambda rows: pa.nulls(rows, type_)
+    null = pa.array([None], type_)  # has empty values below
+    return lambda rows: null.take(np.zeros(rows, np.int64))
 
 
 def _converter(
