@@ -17,6 +17,8 @@ CLASSES = JAVA / "target" / "classes"
 Row = Sequence[Any]
 #: A type as the table spec writes it in JSON: a name, or an object for a nested type.
 Type = str | Mapping[str, Any]
+#: A filter as Iceberg's Java implementation reads it from JSON, such as ``{"type": "eq", "term": "id", "value": 1}``.
+Filter = Mapping[str, Any]
 
 
 class JavaError(Exception):
@@ -120,9 +122,12 @@ class JavaTable:
         """Change the table's schema, partition spec or properties, one commit a step; see ``Evolution.java``."""
         self._move("evolve", steps=steps)
 
-    def compact(self, planned: str | None = None) -> None:
-        """Rewrite all data files as they were in the metadata file ``planned``, now unless given."""
-        self._move("compact", planned=planned or self.metadata)
+    def compact(self, planned: str | None = None, where: Filter | None = None) -> None:
+        """Rewrite data files as they were in the metadata file ``planned``, now unless given.
+
+        All of them, or the partitions that ``where`` selects.
+        """
+        self._move("compact", planned=planned or self.metadata, where=where)
 
     def expire(self) -> None:
         """Expire all snapshots but the last, with their files."""
@@ -130,12 +135,17 @@ class JavaTable:
 
     def rows(self, **of: Any) -> Counter[str]:
         """The multiset of rows, each as JSON; ``branch`` or ``snapshot`` of which, ``lineage`` with row ids."""
-        return bag(self.bridge.call("read", metadata=self.metadata, **of)["rows"])
+        return bag(self.lists(**of))
 
-    def lists(self) -> list[list[Any]]:
-        """The rows as lists."""
-        rows: list[list[Any]] = self.bridge.call("read", metadata=self.metadata)["rows"]
+    def lists(self, **of: Any) -> list[list[Any]]:
+        """The rows as lists; of what, as for :meth:`rows`."""
+        rows: list[list[Any]] = self.bridge.call("read", metadata=self.metadata, **of)["rows"]
         return rows
+
+    def select(self, *filters: Filter) -> list[dict[str, Any]]:
+        """For each filter the rows that a scan finds (``pruned``), those there are (``all``), and its ``files``."""
+        found: list[dict[str, Any]] = self.bridge.call("select", metadata=self.metadata, filters=filters)["filters"]
+        return found
 
     def inspect(self, branch: str = "main") -> dict[str, Any]:
         """Manifests, manifest entries, the deletes of each data file's scan, and the summary of a branch's snapshot."""

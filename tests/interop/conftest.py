@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-pytest.register_assert_rewrite("tests.interop.checks")
+pytest.register_assert_rewrite("tests.interop.checks", "tests.interop.compactions")
 
 from producer import Fleet, Report  # noqa: E402
 from tests.interop.bridge import CLASSES, JARS, JAVA, Bridge, JavaTable  # noqa: E402
 from tests.interop.checks import Convert  # noqa: E402
+from tests.interop.compactions import Compact  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,10 +55,10 @@ def warehouse(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def convert(spark: object, monkeypatch: pytest.MonkeyPatch) -> Convert:
-    """Converts a Java table through a catalog of PyIceberg's, and moves it to what the catalog has afterwards.
+def maintain(spark: object, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
+    """Converts or compacts a Java table through a catalog of PyIceberg's, and moves it to what the catalog then has.
 
-    ``meanwhile`` is what Java does to the table when everything is staged and nothing is committed.
+    ``meanwhile`` is what happens to the table when everything is staged and nothing is committed.
     """
     monkeypatch.setenv("ICEFLEET_BROKER_URL", "")
     catalog = load_catalog("default")
@@ -67,7 +69,9 @@ def convert(spark: object, monkeypatch: pytest.MonkeyPatch) -> Convert:
             catalog.drop_table("interop.t")
         catalog.register_table("interop.t", table.metadata)
 
-    def run(table: JavaTable, meanwhile: Callable[[JavaTable], None] | None = None, **options: Any) -> Report:
+    def run(
+        operation: str, table: JavaTable, meanwhile: Callable[[JavaTable], object] | None = None, **options: Any
+    ) -> Report:
         def told(done: int, of: int, detail: str) -> None:
             nonlocal meanwhile
             if meanwhile is not None and detail == "committing":
@@ -76,8 +80,20 @@ def convert(spark: object, monkeypatch: pytest.MonkeyPatch) -> Convert:
                 register(table)
 
         register(table)
-        report = Fleet().convert("interop.t", told=told, **options).wait()
+        report: Report = getattr(Fleet(), operation)("interop.t", told=told, **options).wait()
         table.metadata = catalog.load_table("interop.t").metadata_location
         return report
 
     return run
+
+
+@pytest.fixture
+def convert(maintain: Callable[..., Report]) -> Convert:
+    """Converts a table's equality deletes."""
+    return partial(maintain, "convert")
+
+
+@pytest.fixture
+def compact(maintain: Callable[..., Report]) -> Compact:
+    """Compacts a table."""
+    return partial(maintain, "compact")

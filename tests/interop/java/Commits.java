@@ -18,6 +18,7 @@ import org.apache.iceberg.PartitionKey;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Schema;
+import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotUpdate;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.TableScan;
@@ -34,21 +35,24 @@ import org.apache.iceberg.types.Types;
 
 /**
  * One commit of data files, equality deletes, position deletes and deletion vectors, as a streaming writer makes
- * it: an append where nothing is deleted, else a row delta.
+ * it: an append where nothing is deleted, else a row delta. Positions are those of the table as it was "planned".
  */
 final class Commits {
   private final BaseTable table;
   private final String branch;
+  private final Snapshot start;
   private final List<DataFile> data = new ArrayList<>();
   private final List<DeleteFile> deletes = new ArrayList<>();
   private final List<DeleteFile> replaced = new ArrayList<>();
+  private final List<String> referenced = new ArrayList<>();
   private final Map<String, FileScanTask> live = new HashMap<>();
 
-  private Commits(BaseTable table, String branch) throws IOException {
+  private Commits(BaseTable table, BaseTable planned, String branch) throws IOException {
     this.table = table;
     this.branch = branch;
-    TableScan scan = table.newScan();
-    if (table.refs().containsKey(branch)) {
+    this.start = planned.snapshot(branch);
+    TableScan scan = planned.newScan();
+    if (start != null) {
       scan = scan.useRef(branch);
     }
     try (CloseableIterable<FileScanTask> tasks = scan.planFiles()) {
@@ -58,7 +62,8 @@ final class Commits {
 
   static BaseTable commit(JsonNode command, List<String> paths) throws IOException {
     BaseTable table = PointerOperations.table(command.get("metadata").asText());
-    Commits commit = new Commits(table, command.path("branch").asText("main"));
+    BaseTable planned = PointerOperations.table(command.path("planned").asText(command.get("metadata").asText()));
+    Commits commit = new Commits(table, planned, command.path("branch").asText("main"));
     for (JsonNode group : command.path("data")) {
       commit.addData(group);
     }
@@ -88,8 +93,9 @@ final class Commits {
     data.forEach(delta::addRows);
     deletes.forEach(delta::addDeletes);
     replaced.forEach(delta::removeDeletes);
-    if (table.snapshot(branch) != null) {
-      delta.validateFromSnapshot(table.snapshot(branch).snapshotId()).validateDeletedFiles();
+    if (start != null) {
+      delta.validateFromSnapshot(start.snapshotId()).validateDeletedFiles();
+      delta.validateDataFilesExist(referenced);
     }
     return delta;
   }
@@ -166,7 +172,11 @@ final class Commits {
 
   /** A path that is live in the table, or the number of a file among those of this commit. */
   private DataFile dataFile(JsonNode file) {
-    return file.isInt() ? data.get(file.asInt()) : live.get(file.asText()).file();
+    if (file.isInt()) {
+      return data.get(file.asInt());
+    }
+    referenced.add(file.asText());
+    return live.get(file.asText()).file();
   }
 
   private PartitionSpec spec(JsonNode group) {

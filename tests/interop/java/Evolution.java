@@ -56,7 +56,7 @@ final class Evolution {
     String name = step.get(1).asText();
     switch (step.get(0).asText()) {
       case "add" -> {
-        Type type = Types.fromPrimitiveString(step.get(2).asText());
+        Type type = type(step.get(2));
         if (step.has(3)) {
           update.addColumn(name, type, (Literal<?>) Expressions.lit(Values.internal(type, step.get(3))).to(type));
         } else {
@@ -70,6 +70,14 @@ final class Evolution {
       default -> throw new IllegalArgumentException("Unknown step " + step);
     }
     update.commit();
+  }
+
+  /** A type as the table spec writes it in JSON. */
+  private static Type type(JsonNode json) {
+    var field = Values.JSON.createObjectNode().put("id", 1).put("name", "x").put("required", false);
+    var schema = Values.JSON.createObjectNode().put("type", "struct");
+    schema.putArray("fields").add(field.set("type", json));
+    return SchemaParser.fromJson(schema.toString()).findType("x");
   }
 
   private static Map<String, String> strings(JsonNode object) {

@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
+import java.util.List;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
@@ -14,10 +15,17 @@ import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableScan;
 import org.apache.iceberg.data.IcebergGenerics;
+import org.apache.iceberg.data.InternalRecordWrapper;
 import org.apache.iceberg.data.Record;
+import org.apache.iceberg.expressions.Evaluator;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.expressions.ExpressionParser;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.puffin.BlobMetadata;
 import org.apache.iceberg.puffin.Puffin;
+import org.apache.iceberg.relocated.com.google.common.collect.Iterables;
+import org.apache.iceberg.relocated.com.google.common.collect.Lists;
+import org.apache.iceberg.types.Types;
 
 /** Commands that read a table: its rows, and what Iceberg finds in its metadata. */
 final class Inspection {
@@ -40,6 +48,35 @@ final class Inspection {
     try (CloseableIterable<Record> records = builder.build()) {
       for (Record record : records) {
         rows.add(Values.row(schema.asStruct(), record));
+      }
+    }
+  }
+
+  /**
+   * For each filter, as ExpressionParser reads it, the data files that a scan opens, the rows that come back when
+   * everything is pruned that the metrics and footers allow, and those of all rows that the filter is true of.
+   */
+  static void select(JsonNode command, ObjectNode answer) throws IOException {
+    BaseTable table = PointerOperations.table(command.get("metadata").asText());
+    Types.StructType type = table.schema().asStruct();
+    List<Record> rows;
+    try (CloseableIterable<Record> records = IcebergGenerics.read(table).build()) {
+      rows = Lists.newArrayList(records);
+    }
+    ArrayNode answers = answer.putArray("filters");
+    for (JsonNode json : command.get("filters")) {
+      Expression filter = ExpressionParser.fromJson(json.toString(), table.schema());
+      Evaluator evaluator = new Evaluator(type, filter);
+      InternalRecordWrapper wrapper = new InternalRecordWrapper(type);
+      ObjectNode found = answers.addObject();
+      ArrayNode all = found.putArray("all");
+      rows.stream().filter(row -> evaluator.eval(wrapper.wrap(row))).forEach(row -> all.add(Values.row(type, row)));
+      ArrayNode pruned = found.putArray("pruned");
+      try (CloseableIterable<Record> records = IcebergGenerics.read(table).where(filter).build()) {
+        records.forEach(row -> pruned.add(Values.row(type, row)));
+      }
+      try (CloseableIterable<FileScanTask> tasks = table.newScan().filter(filter).planFiles()) {
+        found.put("files", Iterables.size(tasks));
       }
     }
   }

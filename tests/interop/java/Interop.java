@@ -45,6 +45,7 @@ final class Interop {
       case "compact" -> moved(Compaction.compact(command), answer);
       case "expire" -> moved(Compaction.expire(command), answer);
       case "read" -> Inspection.read(command, answer);
+      case "select" -> Inspection.select(command, answer);
       case "inspect" -> Inspection.inspect(command, answer);
       case "puffin" -> Inspection.puffin(command, answer);
       default -> throw new IllegalArgumentException("Unknown command " + command);
