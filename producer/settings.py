@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     memory_mb: int = Field(
         0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
     )
-    scratch_dir: str = Field("", description="where workers spill; empty: the system's temporary directory")
+    scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
 
     unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
     shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")

@@ -56,7 +56,7 @@ class Budget:
     broadcast_bytes: int
     #: Key columns that a scan holds at a time, for each core.
     batch_bytes: int
-    #: Rows that a rewrite gathers for a row group, for each core.
+    #: Rows that a rewrite gathers for a row group, or sorts at a time, for each core.
     rows_bytes: int
 
     @property

@@ -81,6 +81,22 @@ def test_boundaries_move_to_where_a_partition_begins_near_by() -> None:
     assert np.bincount(found).tolist() == [240, 260, 250, 250]
 
 
+def test_lanes_of_several_ranges_begin_where_a_partition_does() -> None:
+    parts = pa.array(["a"] * 240 + ["b"] * 760)
+    place = pa.array(np.arange(1000))
+    ranges = Ranges.of([parts, place], [Direction(), Direction()], 4, 3)
+    assert ranges.lanes == (range(3), range(3, 6), range(6, 9), range(9, 12))
+    counts = np.bincount(ranges.of_rows([parts, place])).tolist()
+    assert counts == [80, 80, 80, 86, 87, 87, 83, 83, 84, 83, 83, 84]
+
+
+def test_fewer_rows_than_lanes() -> None:
+    columns = [pa.array(["a", "a"]), pa.array([1, 2])]
+    ranges = Ranges.of(columns, [Direction(), Direction()], 5, 3)
+    assert ranges.lanes == (range(1), range(1, 2))
+    assert ranges.of_rows(columns).tolist() == [0, 1]
+
+
 def test_one_range_and_no_rows() -> None:
     empty = [pa.array([], pa.string()), pa.array([], pa.int64())]
     ranges = Ranges.of(empty, [Direction(), Direction()], 5)
