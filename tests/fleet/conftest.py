@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.fleet.battered import ATTEMPTS
 from tests.fleet.converted import Converted
 from tests.fleet.localfleet import LocalFleet
 
@@ -56,6 +57,17 @@ def fleet(whole_fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFlee
     """The shared fleet, known to this process."""
     whole_fleet.attach(monkeypatch)
     return whole_fleet
+
+
+@pytest.fixture(scope="module")
+def battered(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """A fleet that each test may leave in pieces; its sweeper is quick."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("chaos"), **SMALL, sweep_seconds=1, max_attempts=ATTEMPTS)
+    try:
+        fleet.start_redis()
+        yield fleet
+    finally:
+        fleet.stop()
 
 
 @pytest.fixture(scope="session")

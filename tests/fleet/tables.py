@@ -126,10 +126,15 @@ def _records(path: str) -> Iterator[dict[str, object]]:
 
 
 @contextmanager
-def stuck(table: StreamTable, partition: int = 0) -> Iterator[None]:
-    """A partition whose oldest data file keeps its readers waiting for ever: a named pipe lies in its place."""
+def stuck(table: StreamTable, partition: int = 0, *, newest: bool = False) -> Iterator[None]:
+    """A partition of which a data file keeps its readers waiting for ever: a named pipe lies in its place.
+
+    Args:
+        newest: The data file that came last; else the first that is found.
+    """
     files = [f for f in table.data_files() if f.partition[0] == partition]
-    path = files[0].path.removeprefix("file://")
+    chosen = max(files, key=lambda file: file.sequence_number) if newest else files[0]
+    path = chosen.path.removeprefix("file://")
     aside = f"{path}.aside"
     os.rename(path, aside)
     os.mkfifo(path)

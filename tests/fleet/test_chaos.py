@@ -3,98 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pyarrow as pa
 import pytest
 
-from producer import Job, Report
 from producer.messages import Request, Status
 from producer.messenger import Messenger
 from producer.staging import Staged
 from tasks.job import JobContext
 from tasks.rounds import Ended, Stage, advance, begin
-from tasks.testing import StreamTable
-from tests.fleet.conftest import SMALL
+from tests.fleet.battered import ATTEMPTS, WORKERS, Case, complete
 from tests.fleet.localfleet import LocalFleet
-from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots_of, streamed, stuck
+from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots_of, stuck
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
-
-WORKERS = ("red", "blue")
-ATTEMPTS = 2
-
-
-@pytest.fixture(scope="module")
-def battered(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
-    """A fleet that each test may leave in pieces; its sweeper is quick."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("chaos"), **SMALL, sweep_seconds=1, max_attempts=ATTEMPTS)
-    try:
-        fleet.start_redis()
-        yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture
 def fleet(battered: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFleet:
     """The fleet, with whatever the last test took from it put back."""
     battered.attach(monkeypatch)
-    _complete(battered)
+    complete(battered)
     return battered
-
-
-def _complete(fleet: LocalFleet) -> None:
-    for name in fleet.processes.running.keys() - {*WORKERS, "committer", "redis"}:
-        fleet.processes.kill(name)
-    missing = {*WORKERS, "committer"} - fleet.processes.running.keys()
-    for name in missing:
-        if name == "committer":
-            fleet.start_committer(name, "--beat")
-        else:
-            fleet.start_worker(name)
-    if missing:
-        fleet.answering(*WORKERS, "committer")
-
-
-@dataclass
-class Case:
-    """A table of some units and what was in it before."""
-
-    fleet: LocalFleet
-    table: StreamTable
-    rows: pa.Table
-    snapshots: int
-
-    @classmethod
-    def of(cls, fleet: LocalFleet, name: str, units: int, format_version: int = 2) -> Self:
-        table = streamed(fleet.catalog, f"db.{name}", partitions=units, upserts=1, format_version=format_version)
-        return cls(fleet, table, rows_of(table.table), len(table.table.metadata.snapshots))
-
-    def start(self) -> Job:
-        return self.fleet.fleet.convert(self.table.identifier)
-
-    def ended(self, job: Job) -> Report:
-        """Wait for the job's end, and check that it committed everything, once, and left nothing."""
-        report = job.wait(150)
-        assert report.status == Status.COMMITTED, report
-        assert report.failed_units == 0
-        self.fleet.settle(len(self.fleet.processes.running) - 1)
-        assert snapshots_of(self.table.table, job.id) == [report.snapshot_id]
-        assert len(self.table.table.metadata.snapshots) == self.snapshots + 1
-        assert equality_deletes(self.table) == 0
-        self.is_whole()
-        return report
-
-    def is_whole(self) -> None:
-        """The rows are those from before, and no file is there that nobody refers to."""
-        assert rows_of(self.table.table) == self.rows
-        assert left_behind(self.table.table) == []
-        assert self.fleet.records(self.table.identifier) == []
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.messages import Status
+from producer import Job, Report
+from producer.messages import Operation, Status
 from producer.messenger import Messenger
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
@@ -86,13 +87,8 @@ class Blows:
             Messenger(self.fleet.settings).commit(self.job, plan.location)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_job_ends_whatever_is_lost(fleet: LocalFleet, seed: int) -> None:
-    table = streamed(fleet.catalog, "db.large", partitions=UNITS, files=3, upserts=2, format_version=2 + seed % 2)
-    rows, snapshots = rows_of(table.table), len(table.table.metadata.snapshots)
-    job = fleet.fleet.convert("db.large")
-    plan = fleet.planned(job.id)
-    assert len(plan.units) == UNITS
+def _strike(fleet: LocalFleet, job: Job, seed: int) -> Report:
+    """Blow after blow until the job ends, or until there were enough of them."""
     chance = random.Random(seed)
     blows = Blows(fleet, job.id, chance)
     for _ in range(BLOWS):
@@ -107,9 +103,25 @@ def test_a_job_ends_whatever_is_lost(fleet: LocalFleet, seed: int) -> None:
     report = job.wait(600)
     assert (report.status, report.failed_units) == (Status.COMMITTED, 0), report
     fleet.settle()
+    return report
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("operation", Operation)
+def test_a_job_ends_whatever_is_lost(fleet: LocalFleet, operation: Operation, seed: int) -> None:
+    table = streamed(fleet.catalog, "db.large", partitions=UNITS, files=3, upserts=2, format_version=2 + seed % 2)
+    rows, snapshots = rows_of(table.table), len(table.table.metadata.snapshots)
+    compaction = operation is Operation.COMPACT
+    job = fleet.fleet.compact("db.large", tier="full") if compaction else fleet.fleet.convert("db.large")
+    plan = fleet.planned(job.id)
+    assert len(plan.units) == UNITS
+    report = _strike(fleet, job, seed)
     assert snapshots_of(table.table, job.id) == [report.snapshot_id]
     assert len(table.table.metadata.snapshots) == snapshots + 1
     assert equality_deletes(table) == 0
+    if compaction:
+        assert len(table.data_files()) == UNITS
+        assert table.delete_files() == []
     assert rows_of(table.table) == rows
     assert left_behind(table.table) == []
     assert fleet.records("db.large") == []
