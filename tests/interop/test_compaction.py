@@ -51,11 +51,11 @@ def types(version: int) -> tuple[dict[str, Type], list[list[Any]]]:
     values = VALUES | (NANOS if version == 3 else {})
     columns: dict[str, Type] = {"id": "int", "p": "string"}
     columns |= {f"c{number}": type_ for number, type_ in enumerate(values)} | NESTED
-    rows = [
-        [i, "ab"[i % 2], *(of[(i + i // 7) % 4] if (i + i // 7) % 4 < 3 else None for of in values.values())]
-        + NESTED_VALUES[(i + i // 5) % 4]
-        for i in range(24)
-    ]
+    rows = []
+    for i in range(24):
+        places = [(i + i // 7 + number) % 4 for number in range(len(values))]
+        row = [of[place] if place < 3 else None for of, place in zip(values.values(), places, strict=True)]
+        rows.append([i, "ab"[i % 2], *row, *NESTED_VALUES[(i + i // 5) % 4]])
     return columns, rows
 
 
@@ -74,13 +74,12 @@ def test_every_type(bridge: Bridge, warehouse: str, compact: Compact, version: i
     table = bridge.create(f"{warehouse}/t", version, columns, "p")
     written(table, version, rows)
     sortable = [name for name in columns if name.startswith("c")]
-    asked: dict[str, Any] = {
-        "binpack": {},
+    asked: dict[str, dict[str, Any]] = {
         "sort": {"sort_order": ", ".join(f"{name} desc nulls last" for name in reversed(sortable))},
         "zorder": {"zorder": sortable[:8] if version == 2 else sortable[8:]},
-    }[strategy]
+    }
     assert len(table.lists()) == len(rows) - 4
-    report = check_compaction(table, compact, strategy=strategy, **asked)
+    report = check_compaction(table, compact, strategy=strategy, **asked.get(strategy, {}))
     assert (report.rewritten_data_files, report.added_data_files) == (4, 2)
     check_onward(table)
 
@@ -166,7 +165,7 @@ def test_java_writes_on(bridge: Bridge, warehouse: str, compact: Compact, versio
     planned = table.metadata
     table.commit([4, "a"], deletes=[eq("id", 4, 12, partition=["a"])])
     table.commit(**pos(version, (path, [0, 1])))
-    rows = [[4, "a"], *([i, "a"] for i in (3, 5, 6, 7, 8, 9, 10, 11)), [12, "b"]]
+    rows: list[list[Any]] = [[4, "a"], *([i, "a"] for i in (3, 5, 6, 7, 8, 9, 10, 11)), [12, "b"]]
     assert sorted(table.lists()) == sorted(rows)
     with pytest.raises(JavaError, match="found new"):
         table.compact(planned)

@@ -65,7 +65,7 @@ final class Inspection {
     }
     ArrayNode answers = answer.putArray("filters");
     for (JsonNode json : command.get("filters")) {
-      Expression filter = ExpressionParser.fromJson(json.toString(), table.schema());
+      Expression filter = filter(json, table.schema());
       Evaluator evaluator = new Evaluator(type, filter);
       InternalRecordWrapper wrapper = new InternalRecordWrapper(type);
       ObjectNode found = answers.addObject();
@@ -79,6 +79,12 @@ final class Inspection {
         found.put("files", Iterables.size(tasks));
       }
     }
+  }
+
+  /** With "text" its value is cast to the column's type: Java takes JSON's nanoseconds for microseconds. */
+  private static Expression filter(JsonNode json, Schema schema) {
+    boolean text = json.path("text").asBoolean();
+    return text ? ExpressionParser.fromJson(json.toString()) : ExpressionParser.fromJson(json.toString(), schema);
   }
 
   /** The manifests and manifest entries of the branch's snapshot, the deletes of each data file's scan, the summary. */
