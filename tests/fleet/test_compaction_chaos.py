@@ -57,7 +57,7 @@ def _wait_for_part(case: Case, files: int) -> None:
         parts = [root / path for path in left_behind(case.table.table) if path.endswith(".parquet")]
         return sum(path.parent.name == "part=1" and path.stat().st_size > 4 for path in parts) >= files
 
-    case.fleet.processes.wait_for(f"{files} files that are half written", found, 60)
+    case.fleet.processes.wait_for(f"{files} files that are half written", found)
 
 
 def test_a_child_that_is_killed_while_it_writes(fleet: LocalFleet) -> None:
