@@ -7,9 +7,11 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.fleet.battered import ATTEMPTS
-from tests.fleet.converted import Converted
-from tests.fleet.localfleet import LocalFleet
+pytest.register_assert_rewrite("tests.fleet.battered", "tests.fleet.writers")
+
+from tests.fleet.battered import ATTEMPTS  # noqa: E402
+from tests.fleet.converted import Converted  # noqa: E402
+from tests.fleet.localfleet import LocalFleet  # noqa: E402
 
 #: One core and a small heap for each worker, and units of one MB, so that small tables have many of them.
 SMALL = {"cores": 1, "heap_mb": 512, "unit_mb": 1}
