@@ -28,7 +28,7 @@ from workers.rowkeys import key_fields
 from workers.rowtypes import arrow_schema
 
 _SCHEMA = Schema(NestedField(1, "key", LongType(), required=True), NestedField(2, "body", BinaryType(), required=True))
-_BATCHES, _ROWS, _BODY = 25, 1000, 6000
+_BATCHES, _ROWS, _BODY = 25, 1000, 4500
 _FILES = 8
 
 
