@@ -29,6 +29,7 @@ from workers.rewriting import (
     SortColumn,
     WrittenFile,
 )
+from workers.rowtypes import arrow_schema, written_schema
 from workers.session import session
 from workers.unit import VectorRef
 
@@ -134,6 +135,10 @@ def _schema(table: Table, asked: Rewrite) -> Schema:
     found = next((schema for schema in table.metadata.schemas if schema.schema_id == asked.schema_id), None)
     if found is None:
         raise Failed(f"the table has no schema {asked.schema_id} any more")
+    try:
+        arrow_schema(written_schema(found, lineage=False))
+    except TypeError as error:
+        raise Failed(str(error)) from error
     return found
 
 

@@ -29,10 +29,12 @@ from pyiceberg.types import (
 )
 
 from producer.manifests import LiveFile
+from producer.messages import Status
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create
 from tests.integration.test_types import KEYS
-from tests.support.compaction import check
+from tests.support.compaction import check, compact
+from tests.support.scenario import evolve
 from workers.rowtypes import arrow_schema, written_schema
 
 pytestmark = pytest.mark.spark
@@ -223,6 +225,24 @@ class TestSchemas:
         file, _ = written(stream)
         read = pq.read_table(file.path.removeprefix("file://"))
         assert read["n"].to_pylist() == [7] * 5
+
+
+def test_a_type_that_is_not_rewritten_is_named(create: Create) -> None:
+    """At once, and not after so many attempts."""
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    stream = create(schema, 3)
+    for n in range(5):
+        stream.append(pa.table({"id": pa.array([n], pa.int64())}))
+    evolve(
+        stream,
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 2, "name": "place", "required": False, "type": "geometry"},
+    )
+    location = stream.table.metadata_location
+    report = compact(stream)
+    assert report.status is Status.FAILED
+    assert "column place: values of type geometry are not rewritten so far" in (report.reason or "")
+    assert stream.table.metadata_location == location
 
 
 def test_decimals_keep_their_digits(create: Create) -> None:
