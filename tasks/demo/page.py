@@ -65,7 +65,7 @@ class Page:
     def conclude(self, outcome: Outcome) -> None:
         """The table's states, side by side, and what that says."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("", "loaded", "after the stream", "converted", "compacted"):
+        for name in ("", "loaded", "streamed", "converted", "compacted"):
             table.add_column(name, justify="right" if name else "left", no_wrap=True)
         moments = outcome.states
         states = (moments.loaded, moments.streamed, moments.converted, moments.compacted)
@@ -80,10 +80,10 @@ class Page:
         else:
             row("position delete files", lambda state: f"{state.files.position_deletes:,}")
         row("rows", lambda state: _read(state.reading, lambda seen: f"{seen.checksum.rows:,}"))
-        row("checksum", lambda state: _read(state.reading, lambda seen: str(seen.checksum)))
+        row("checksum", lambda state: _read(state.reading, lambda seen: f"{str(seen.checksum)[:8]}…"))
         row("Q6, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.query_seconds:,.2f} s"))
         row("scan, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.scan_seconds:,.2f} s"))
-        row("PyIceberg", lambda state: "reads it" if isinstance(state.pyiceberg, int) else "[red]cannot read it[/red]")
+        row("PyIceberg", lambda state: "reads it" if isinstance(state.pyiceberg, int) else "[red]cannot[/red]")
         if not self._quiet:
             out.print()
             out.print(table)
