@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workers import dealing
 from workers.rewriting import Input, Partition, Sizes
 
 _PARTS_PER_CORE: Final = 4
@@ -99,14 +99,7 @@ def by_partition(inputs: Iterable[Input], scopes: Sequence[Partition | None]) ->
 
 def dealt(work: Sequence[Job], lanes: int) -> list[list[Job]]:
     """Jobs dealt to lanes, the largest first to the least laden; no lane is empty."""
-    number = max(1, min(lanes, len(work)))
-    found: list[list[Job]] = [[] for _ in range(number)]
-    loads = [(0, lane) for lane in range(number)]
-    for job in sorted(work, key=lambda job: -job.size):
-        load, lane = heapq.heappop(loads)
-        found[lane].append(job)
-        heapq.heappush(loads, (load + job.size, lane))
-    return [lane for lane in found if lane]
+    return [[work[index] for index in lane] for lane in dealing.dealt([job.size for job in work], lanes)]
 
 
 def _cut(files: Sequence[Input], share: int, wanted: int) -> list[tuple[Part, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -10,6 +9,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from workers.dealing import dealt
 from workers.failures import told
 from workers.rewriting import Input
 
@@ -89,10 +89,4 @@ def by_tasks(
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[int]]:
     """Numbers of the pieces dealt to tasks, the largest first to the least laden, each task's ascending."""
-    tasks: list[list[int]] = [[] for _ in range(max(1, min(most, len(pieces))))]
-    loads = [(0, task) for task in range(len(tasks))]
-    for number in sorted(range(len(pieces)), key=lambda number: -pieces[number].size):
-        load, task = loads[0]
-        tasks[task].append(number)
-        heapq.heapreplace(loads, (load + pieces[number].size + 1, task))
-    return [sorted(task) for task in tasks]
+    return [sorted(task) for task in dealt([piece.size for piece in pieces], most)]

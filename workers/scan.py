@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from workers.batches import gathered
 from workers.bounds import Bounds, may_match
 from workers.counter import count
+from workers.dealing import dealt
 from workers.deletes import arrow_schema, key_hashes, spark_schema
 from workers.failures import told
 from workers.fields import Leaf
@@ -117,11 +117,5 @@ class Scan:
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
     """Pieces dealt to tasks, the dearest first to the least laden: about even, and small files share a task."""
     worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
-    number = max(1, min(len(pieces), cores * _TASKS_PER_CORE, worth))
-    tasks: list[list[Piece]] = [[] for _ in range(number)]
-    loads = [(0, index) for index in range(number)]
-    for piece in sorted(pieces, key=lambda piece: -piece.cost):
-        load, index = loads[0]
-        tasks[index].append(piece)
-        heapq.heapreplace(loads, (load + piece.cost, index))
-    return tasks
+    tasks = dealt([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
+    return [[pieces[index] for index in task] for task in tasks]
