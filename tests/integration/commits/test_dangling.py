@@ -168,6 +168,20 @@ class TestPositionDeletes:
         assert_compacted(stream, report, Counter({(2, "a"): 1, (4, "a"): 1, (1, "b"): 1}))
         assert stream.delete_files() == []
 
+    def test_outputs_that_are_as_old_as_it_keep_one_that_nobody_read(self, stream: StreamTable, jobs: Jobs) -> None:
+        """Rows come into its partition with its own number, and its contents are not known."""
+        with stream.table.update_spec() as update:
+            update.remove_field("p")
+        stream.append(rows(7))
+        stream.append(rows(8))
+        files = [file for file in stream.data_files() if file.spec_id == stream.table.spec().spec_id]
+        named = stream.write_position_deletes({file.path: [0] for file in files}, by_partition=True)
+        stream.commit(RowDelta(named, files))
+        report = jobs.run(asked(jobs))
+        assert report.status is Status.COMMITTED
+        assert {file.spec_id for file in stream.data_files()} == {stream.table.spec().spec_id}
+        assert [file.content for file in stream.delete_files()] == [DataFileContent.POSITION_DELETES]
+
     def test_one_of_whose_files_one_was_not(
         self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
