@@ -1,6 +1,6 @@
 # What one types here. Nothing is taken for granted but Python >= 3.11: scripts/bootstrap sees to the rest.
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint chaos test-interop pins clean
+.PHONY: help env demo test lint bench chaos test-interop pins clean
 
 RUN := scripts/run
 
@@ -24,6 +24,10 @@ lint:  ## style and types alone
 	@$(RUN) ruff check .
 	@$(RUN) mypy
 
+bench:  ## Icefleet beside its peers and the physical limit, into bench/report; ARGS="--size smoke" takes a minute
+	@scripts/bootstrap python java redis maven
+	@$(RUN) python -m bench run $(ARGS)
+
 chaos:  ## workers, committer and Redis killed while they work: the tests that take long
 	@scripts/bootstrap python java redis
 	@$(RUN) python -m pytest -m slow $(ARGS)
@@ -37,5 +41,5 @@ pins:  ## write constraints.txt from what .venv holds now
 	@scripts/pins
 
 clean:  ## remove the environment and all that tools left behind
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target icefleet-demo
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target icefleet-demo bench-data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from producer.messages import Report, Status
-from tasks.demo.checksum import Checksum
 from tasks.demo.state import State
+from tasks.testing.checksum import Checksum
 
 
 @dataclass(frozen=True, slots=True)

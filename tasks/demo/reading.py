@@ -16,8 +16,8 @@ from pyiceberg.table import Table
 from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
 
 from producer.errors import Failed
-from tasks.demo.checksum import Checksum
-from tasks.demo.lineitem import KEY, QUERY_6
+from tasks.demo.lineitem import KEY, QUERY_6, SCHEMA
+from tasks.testing.checksum import Checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _read_here(location: str, properties: dict[str, str]) -> Reading:
     started = time.perf_counter()
     (answer,) = session.sql(QUERY_6).to_arrow_table().to_pylist()
     answered = time.perf_counter()
-    checksum = Checksum.asked(session)
+    checksum = Checksum.asked(session, "lineitem", SCHEMA.column_names)
     return Reading(answered - started, str(answer["revenue"]), time.perf_counter() - answered, checksum)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.demo.checksum import Checksum
 from tasks.demo.lineitem import KEY
 from tasks.testing import RowDelta, StreamTable
+from tasks.testing.checksum import Checksum
 
 #: Of the table's rows, in each batch.
 UPDATED = 0.004

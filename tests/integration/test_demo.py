@@ -18,7 +18,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from producer.cli import main
 from producer.messages import Report, Status
 from tasks.demo import demonstration
-from tasks.demo.checksum import Checksum
 from tasks.demo.lineitem import KEY, SCHEMA, generate
 from tasks.demo.outcome import Outcome, Reports, States
 from tasks.demo.page import Page
@@ -27,6 +26,7 @@ from tasks.demo.reading import Reading, read
 from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable, local_catalog, read_rows
+from tasks.testing.checksum import Checksum
 from workers.session import NoJava
 
 #: 60,000 rows.

@@ -22,8 +22,15 @@ REPOSITORY = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 UNITS = sorted((REPOSITORY / "deploy").glob("*.service"))
 
-#: Whom a package may import of the three.
-ALLOWED = {"producer": {"producer"}, "workers": {"workers"}, "tasks": {"tasks", "producer", "workers"}}
+#: What is shipped.
+SHIPPED = {"producer", "tasks", "workers"}
+#: Whom a package may import of these.
+ALLOWED = {
+    "producer": {"producer"},
+    "workers": {"workers"},
+    "tasks": SHIPPED,
+    "bench": SHIPPED | {"bench"},
+}
 
 
 def _pins() -> dict[str, str]:
@@ -89,7 +96,13 @@ def test_packages_know_each_other_in_one_direction(package: str) -> None:
 
 @pytest.mark.parametrize(
     ("package", "extras"),
-    [("producer", ()), ("workers", ("worker",)), ("tasks", ("worker", "demo")), ("tests", ("worker", "demo", "test"))],
+    [
+        ("producer", ()),
+        ("workers", ("worker",)),
+        ("tasks", ("worker", "demo")),
+        ("tests", ("worker", "demo", "test")),
+        ("bench", ("worker", "demo", "bench")),
+    ],
 )
 def test_what_is_imported_is_declared(package: str, extras: tuple[str, ...]) -> None:
     project = PROJECT["project"]
@@ -143,9 +156,9 @@ def test_a_wheel_holds_the_three_packages_and_nothing_else(tmp_path: Path) -> No
     names = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True)
     held = {line.split()[0] for line in names.stdout.splitlines()[1:]}
     tops = {name.partition("/")[0] for name in held if ".dist-info/" not in name}
-    assert tops == set(ALLOWED)
+    assert tops == SHIPPED
     modules = {
-        str(path.relative_to(REPOSITORY)) for package in ALLOWED for path in (REPOSITORY / package).rglob("*.py")
+        str(path.relative_to(REPOSITORY)) for package in SHIPPED for path in (REPOSITORY / package).rglob("*.py")
     }
     assert modules <= held
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 from datafusion import SessionContext
-
-from tasks.demo.lineitem import SCHEMA
-
-#: Rows, and the sum of a 64-bit hash of each row's columns, exactly.
-QUERY = f"""
-    select count(*) as rows, sum(cast(xxhash64({", ".join(SCHEMA.column_names)}) as decimal(38, 0))) as hashes
-    from lineitem
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +31,16 @@ class Checksum:
 
     @classmethod
     def of(cls, rows: pa.Table) -> Checksum:
-        """The checksum of rows in memory."""
+        """The checksum of rows in memory, over all their columns in order."""
         context = SessionContext()
-        context.register_table("lineitem", context.from_arrow(rows))
-        return cls.asked(context)
+        context.register_table("rows", context.from_arrow(rows))
+        return cls.asked(context, "rows", rows.column_names)
 
     @classmethod
-    def asked(cls, context: SessionContext) -> Checksum:
-        """The checksum of the table ``lineitem`` that a DataFusion session knows."""
+    def asked(cls, context: SessionContext, table: str, columns: Iterable[str]) -> Checksum:
+        """The checksum of a table that a DataFusion session knows: the exact sum of a 64-bit hash of each row."""
         context.enable_spark_functions()  # xxhash64 is one of them
-        (row,) = context.sql(QUERY).to_arrow_table().to_pylist()
-        return cls(row["rows"], int(row["hashes"] or 0))
+        hashed = ", ".join(f'"{column}"' for column in columns)
+        query = f'select count(*) as n, sum(cast(xxhash64({hashed}) as decimal(38, 0))) as hashes from "{table}"'
+        (row,) = context.sql(query).to_arrow_table().to_pylist()
+        return cls(row["n"], int(row["hashes"] or 0))

@@ -1,0 +1,1 @@
+"""Measures Icefleet beside what one would pick instead, and beside the physical limit."""
