@@ -1,0 +1,60 @@
+"""All numbers that scale: a smoke size that takes a minute, and the full size whose figures count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the workloads are, and how often each is run."""
+
+    name: str
+    #: Runs that count, and those before them that do not.
+    runs: int
+    warmups: int
+    #: Contestants serve several cases, so that sessions start once; memory then is that of the largest case so far.
+    keep: bool
+    #: How often a query is asked, for its median; 0: not at all.
+    queries: int
+    #: Seconds after which a reader that answers a query is stopped.
+    query_seconds: float
+    #: W0: data files, rows of each, deleted keys, delete files; and how many times as much the large case is.
+    w0_files: int
+    w0_rows: int
+    w0_deleted: int
+    w0_delete_files: int
+    w0_times: int
+
+    def with_runs(self, runs: int | None) -> Size:
+        """The same with another number of runs that count; None leaves it as it is."""
+        return self if runs is None else replace(self, runs=runs)
+
+
+SMOKE = Size(
+    name="smoke",
+    runs=1,
+    warmups=0,
+    keep=True,
+    queries=0,
+    query_seconds=10.0,
+    w0_files=4,
+    w0_rows=20_000,
+    w0_deleted=800,
+    w0_delete_files=2,
+    w0_times=2,
+)
+FULL = Size(
+    name="full",
+    runs=5,
+    warmups=1,
+    keep=False,
+    queries=3,
+    query_seconds=60.0,
+    w0_files=30,
+    w0_rows=1_000_000,
+    w0_deleted=300_000,
+    w0_delete_files=10,
+    w0_times=10,
+)
+SIZES = {size.name: size for size in (SMOKE, FULL)}
