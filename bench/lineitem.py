@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,15 +48,10 @@ class Lineitem:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def slices(self, count: int) -> list[pa.Table]:
-        """The first rows, as they were before any update, in so many tables of about the same length."""
-        bounds = np.linspace(0, len(self), count + 1).astype(int)
-        return [self._rows.slice(low, high - low) for low, high in pairwise(bounds)]
-
     @property
-    def keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Of all rows: order and line."""
-        return self._rows["l_orderkey"].to_numpy(), self._rows["l_linenumber"].cast(pa.int64()).to_numpy()
+    def loaded(self) -> pa.Table:
+        """All rows, as they were before any update."""
+        return self._rows
 
     def rows(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
         """Some rows as they are now."""

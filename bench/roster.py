@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from bench.peers.environment import Absent, find
+from bench.peers.environment import Absent, find, make
 from bench.place import NAME, Place
 
 __all__ = ["PROGRAMS", "Absent", "Program", "Start"]
@@ -26,6 +26,8 @@ class Start:
     cores: int
     heap_mb: int
     arguments: Sequence[str] = ()
+    #: Whether to fetch what is not there.
+    fetch: bool = False
 
 
 #: Makes the command line and the environment. Raises Absent with the reason when the program cannot be had here.
@@ -66,7 +68,7 @@ def _own(module: str) -> Launch:
 
 def _peer(module: str, *, catalog: bool) -> Launch:
     def launch(start: Start) -> tuple[list[str], dict[str, str]]:
-        found = find(start.data / "peers")
+        found = (make if start.fetch else find)(start.data / "peers")
         command = [str(found.python), "-m", f"bench.peers.{module}", "--cores", str(start.cores)]
         command += ["--heap-mb", str(start.heap_mb), "--scratch", str(start.scratch)]
         if catalog:
@@ -96,6 +98,11 @@ _ALL: Final = (
         name="arrow-scan",
         about="yardstick of conversions: a hand-written Arrow scan of the key columns on two threads, nothing written",
         launch=_own("arrow_scan"),
+    ),
+    Program(
+        name="arrow-copy",
+        about="yardstick of compaction: PyArrow reads and writes the same bytes, a process for each core",
+        launch=_own("arrow_copy"),
     ),
     Program(
         name="iceberg-spark",

@@ -25,6 +25,18 @@ class Size:
     w0_deleted: int
     w0_delete_files: int
     w0_times: int
+    #: W1: TPC-H's scale factor, rows of a file of some 11 MB and of one of some 1 MB.
+    w1_scale: float
+    w1_rows: int
+    w1_rows_of_small: int
+    #: W3 and W5: scale factor, and batches of the stream.
+    w3_scale: float
+    w3_batches: int
+    #: W4: scale factor, and commits.
+    w4_scale: float
+    w4_commits: int
+    #: W6: numbers of commits.
+    w6_commits: tuple[int, ...]
 
     def with_runs(self, runs: int | None) -> Size:
         """The same with another number of runs that count; None leaves it as it is."""
@@ -43,6 +55,14 @@ SMOKE = Size(
     w0_deleted=800,
     w0_delete_files=2,
     w0_times=2,
+    w1_scale=0.01,
+    w1_rows=8_000,
+    w1_rows_of_small=2_000,
+    w3_scale=0.01,
+    w3_batches=4,
+    w4_scale=0.01,
+    w4_commits=10,
+    w6_commits=(3, 9),
 )
 FULL = Size(
     name="full",
@@ -56,5 +76,13 @@ FULL = Size(
     w0_deleted=300_000,
     w0_delete_files=10,
     w0_times=10,
+    w1_scale=6.0,
+    w1_rows=400_000,
+    w1_rows_of_small=36_000,
+    w3_scale=1.0,
+    w3_batches=20,
+    w4_scale=1.0,
+    w4_commits=1000,
+    w6_commits=(25, 50, 100, 400),
 )
 SIZES = {size.name: size for size in (SMOKE, FULL)}

@@ -1,6 +1,7 @@
 """Spark's own reading and writing of Parquet files, knowing nothing of tables: one session, asked by the judge.
 
-{"do": "copy", "files": ["file:///…"], "output": "file:///…", "target_bytes": 536870912, "bytes": 1073741824}
+{"do": "copy", "files": ["file:///…"], "bytes": 1073741824, "target_bytes": 536870912,
+     "output": "file:///…", "folder": "copy"}
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def copy(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
     cores = spark.sparkContext.defaultParallelism
     outputs = max(cores, ceil(asked["bytes"] / asked["target_bytes"]))
     rows = spark.read.parquet(*asked["files"]).coalesce(outputs)
-    rows.write.option("compression", "zstd").parquet(asked["output"])
+    rows.write.option("compression", "zstd").parquet(f"{asked['output']}/{asked['folder']}")
     return {"files": outputs}
 
 

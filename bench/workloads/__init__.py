@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.case import Workload
-from bench.workloads import w0
+from bench.workloads import w0, w1, w3, w4, w6
 
-WORKLOADS: Final[Mapping[str, Workload]] = {workload.name: workload for workload in (w0.WORKLOAD,)}
+_ALL: Final = (
+    w0.WORKLOAD,
+    w1.WORKLOAD,
+    w3.WORKLOAD,
+    w4.WORKLOAD,
+    w6.WORKLOAD,
+)
+WORKLOADS: Final[Mapping[str, Workload]] = {workload.name: workload for workload in _ALL}
