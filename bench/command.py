@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from bench.report import write
 from bench.results import WorkloadResult, save
 from bench.roster import PROGRAMS
 from bench.runner import Judge, failures
@@ -50,6 +51,11 @@ def main() -> None:
 )
 @_REPORT
 @click.option("--only", help="Programs that take part, separated by commas, such as icefleet,arrow-scan.")
+@click.option(
+    "--peers/--no-peers",
+    default=None,
+    help="Whether to fetch peers that are not there; by default for the full size. Otherwise they are absent.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object.")
 def run(
     workloads: tuple[str, ...],
@@ -58,6 +64,7 @@ def run(
     data: Path,
     report: Path,
     only: str | None,
+    peers: bool | None,
     as_json: bool,
 ) -> None:
     """Measure workloads, all by default, and write the report.
@@ -78,16 +85,26 @@ def run(
     size = SIZES[size_name].with_runs(runs)
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     results: list[WorkloadResult] = []
-    with Judge(data, size, console.print, chosen) as judge:
+    fetch = size_name == "full" if peers is None else peers
+    with Judge(data, size, console.print, only=chosen, fetch=fetch) as judge:
         for name in workloads or WORKLOADS:
             results.append(judge.measure(WORKLOADS[name]))
             save(report, results[-1])
+    page = write(report, WORKLOADS)
     if as_json:
         click.echo(json.dumps([result.as_dict() for result in results]))
     broken = [sentence for result in results for sentence in failures(result)]
     for sentence in broken:
         console.print(f"[red]wrong:[/red] {escape(sentence)}")
+    console.print(f"Report: {page}")
     sys.exit(1 if broken else 0)
+
+
+@main.command("report")
+@_REPORT
+def render(report: Path) -> None:
+    """Write the report again from its results."""
+    click.echo(write(report, WORKLOADS))
 
 
 @main.command("list")

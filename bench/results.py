@@ -59,6 +59,9 @@ class Contest:
     #: Why it is absent, or how it failed.
     reason: str | None = None
     runs: tuple[Run, ...] = ()
+    #: What it was asked to do.
+    does: str = ""
+    #: Of its JVM; 0 when it has none.
     heap_mb: int = 0
     #: Median seconds of the case's query after the last run; None when it was not asked or was stopped.
     query_seconds: float | None = None
@@ -90,7 +93,9 @@ class CaseResult:
     name: str
     title: str
     cores: int
+    #: What write amplification is reckoned from.
     changed_bytes: int
+    tables: int
     rows: int
     files: Files
     contests: tuple[Contest, ...]
@@ -102,6 +107,11 @@ class CaseResult:
     def contest(self, name: str) -> Contest | None:
         """One by its name."""
         return next((contest for contest in self.contests if contest.name == name), None)
+
+    def of(self, program: str, does: str | None = None) -> Contest | None:
+        """The first of a program, and of those that do one thing."""
+        found = (contest for contest in self.contests if contest.program == program)
+        return next((contest for contest in found if does in (None, contest.does)), None)
 
 
 @dataclass(frozen=True, slots=True)

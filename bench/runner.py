@@ -31,6 +31,7 @@ class _Turn:
     """An entry while its case runs."""
 
     entry: Entry
+    does: str = ""
     runs: list[Run] = field(default_factory=list)
     outcome: Outcome = Outcome.RAN
     reason: str | None = None
@@ -39,7 +40,16 @@ class _Turn:
     def result(self) -> Contest:
         entry = self.entry
         heap = entry.heap_mb if PROGRAMS[entry.program].jvm else 0
-        return Contest(entry.name, entry.program, self.outcome, self.reason, tuple(self.runs), heap, self.query_seconds)
+        return Contest(
+            entry.name,
+            entry.program,
+            self.outcome,
+            self.reason,
+            tuple(self.runs),
+            self.does,
+            heap,
+            self.query_seconds,
+        )
 
 
 class Judge:
@@ -50,14 +60,23 @@ class Judge:
         size: How large, how often.
         say: Told what is going on, a line at a time.
         only: Names of the programs that take part; all when empty.
+        fetch: Whether to fetch peers that are not there.
     """
 
-    def __init__(self, data: Path, size: Size, say: Callable[[str], None], only: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        data: Path,
+        size: Size,
+        say: Callable[[str], None],
+        *,
+        only: Sequence[str] = (),
+        fetch: bool = False,
+    ) -> None:
         self._data = data
         self._size = size
         self._say = say
         self._only = frozenset(only)
-        self._seats = Seats(data)
+        self._seats = Seats(data, fetch=fetch)
 
     def __enter__(self) -> Judge:
         return self
@@ -96,6 +115,7 @@ class Judge:
             case.title,
             case.cores,
             case.changed_bytes(made),
+            len(made.tables),
             sum(table.truth.rows for table in made.tables),
             made.files,
             tuple(turn.result() for turn in turns),
@@ -139,7 +159,7 @@ class Judge:
         try:
             seat = self._seats.take(entry, case)
             with seat.place.put(made) as placed:
-                run = self._measured(seat, entry, case, placed)
+                run = self._measured(seat, turn, case, placed)
                 if counts:
                     turn.runs.append(run)
                 elif run.difference:
@@ -155,13 +175,15 @@ class Judge:
         peak = f"{run.peak_bytes / 1e6:,.0f} MB"
         self._say(f"  {entry.name}: {run.seconds:.2f} s, {peak}{'' if counts else ' (warm-up)'}{wrong}")
 
-    def _measured(self, seat: Seat, entry: Entry, case: Case, placed: Placed) -> Run:
+    def _measured(self, seat: Seat, turn: _Turn, case: Case, placed: Placed) -> Run:
         """One run, and what it left; the tables are looked at when its time has been taken.
 
         Raises:
             Failed: it did not do what it was asked for.
         """
+        entry = turn.entry
         asked = entry.ask(placed) if callable(entry.ask) else entry.ask
+        turn.does = asked["do"]
         request = {
             **asked,
             "catalog": {"name": NAME, "uri": seat.place.uri, "warehouse": seat.place.warehouse},

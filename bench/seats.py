@@ -12,7 +12,7 @@ from typing import TypeAlias
 from bench.case import Case, Entry
 from bench.contestant import Contestant
 from bench.place import Place
-from bench.roster import PROGRAMS, Start
+from bench.roster import PROGRAMS, Absent, Start
 
 #: What makes two contestants the same: program, heap, cores, arguments, environment.
 _Key: TypeAlias = tuple[str, int, int, tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -32,10 +32,13 @@ class Seats:
 
     Args:
         data: The folder that holds all that is made for runs.
+        fetch: Whether to fetch peers that are not there.
     """
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, fetch: bool = False) -> None:
         self._data = data.absolute()
+        self._fetch = fetch
+        self._absent: dict[str, Absent] = {}
         self._seats: dict[_Key, Seat] = {}
         self._numbers = itertools.count(1)
         #: Versions that programs said they are of.
@@ -50,9 +53,15 @@ class Seats:
             Absent: it cannot be had here.
             Failed: it did not start.
         """
+        if entry.program in self._absent:  # and not tried again
+            raise self._absent[entry.program]
         key = _key(entry, case)
         if key not in self._seats:
-            self._seats[key] = self._start(entry, case.cores)
+            try:
+                self._seats[key] = self._start(entry, case.cores)
+            except Absent as absent:
+                self._absent[entry.program] = absent
+                raise
         return self._seats[key]
 
     def reader(self, name: str) -> Seat:
@@ -94,6 +103,7 @@ class Seats:
                 cores=cores,
                 heap_mb=entry.heap_mb,
                 arguments=entry.arguments,
+                fetch=self._fetch,
             )
             command, environment = program.launch(start)
             log = self._data / "logs" / f"{name}.log"
