@@ -101,7 +101,8 @@ def _lines(cases: Sequence[CaseResult]) -> Figure:
         if name == names[0]:
             straight = [times[0] * number / numbers[0] for number in (numbers[0], numbers[-1])]
             ends = [numbers[0], numbers[-1]]
-            left.plot(ends, straight, linestyle=":", color="#777777", label=f"{name}, were it in proportion to {numbers[0]}")
+            label = f"{name}, were it in proportion to {numbers[0]}"
+            left.plot(ends, straight, linestyle=":", color="#777777", label=label)
     for axes, title, unit in ((left, "time", "seconds"), (right, "peak memory", "MB")):
         axes.set_title(title)
         axes.set_ylabel(unit)

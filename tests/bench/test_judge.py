@@ -1,0 +1,112 @@
+"""The judge: what counts, what does not, and what is said of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.case import Entry, Workload
+from bench.command import main
+from bench.results import Contest, Outcome, WorkloadResult
+from bench.roster import PROGRAMS
+from bench.runner import Judge, failures
+from bench.workloads import WORKLOADS
+from tests.bench.conftest import SIZE, ask, workload, wrong_recipe
+
+
+def _measure(folder: Path, measured: Workload) -> WorkloadResult:
+    with Judge(folder / "data", SIZE, lambda line: None) as judge:
+        result = judge.measure(measured)
+    assert sorted(path.name for path in (folder / "data").iterdir()) == ["logs", "masters"]
+    return result
+
+
+def _contests(result: WorkloadResult) -> dict[str, Contest]:
+    return {contest.name: contest for contest in result.cases[0].contests}
+
+
+def test_runs_count_when_rows_are_right(tmp_path: Path) -> None:
+    result = _measure(tmp_path, workload(ask("touch"), ask("idle", commits=False, expect={"tables": 0})))
+    assert failures(result) == []
+    assert result.versions["contestant"] == "1"
+    for contest in _contests(result).values():
+        assert (contest.outcome, len(contest.runs), len(contest.counted)) == (Outcome.RAN, 2, 2)
+        assert contest.runs[0].peak_bytes > 1e6
+    touched, idle = _contests(result).values()
+    assert touched.runs[0].facts == {"tables": 1}
+    assert touched.runs[0].added_bytes > 0
+    assert idle.runs[0].added_bytes == 0
+    assert result.cases[0].rows == 8
+
+
+def test_rows_that_differ_do_not_count(tmp_path: Path) -> None:
+    result = _measure(tmp_path, workload(ask("touch"), master="wrong", recipe=wrong_recipe))
+    (contest,) = result.cases[0].contests
+    assert contest.counted == ()
+    assert contest.seconds is None
+    assert all("8 rows" in str(run.difference) and "not 10 rows" in str(run.difference) for run in contest.runs)
+    assert len(failures(result)) == 3  # the warm-up too
+
+
+def test_others_go_on_when_one_cannot(tmp_path: Path) -> None:
+    entries = [
+        ask("fail"),
+        ask("die"),
+        ask("dawdle", limit=1.0),
+        ask("idle"),
+        ask("touch", leaves={"equality_deletes": 0}, label="leaver"),
+        ask("touch", expect={"tables": 7}, label="liar"),
+        ask("touch", arguments=("stillborn",), label="stillborn"),
+        Entry(program="absent", ask={"do": "touch"}),
+        ask("touch"),
+    ]
+    result = _measure(tmp_path, workload(*entries))
+    contests = _contests(result)
+    assert {name: (contest.outcome, contest.reason) for name, contest in contests.items()} == {
+        "fail": (Outcome.FAILED, "ValueError: not today"),
+        "die": (Outcome.FAILED, "died with exit status 3: java.lang.OutOfMemoryError: Java heap space"),
+        "dawdle": (Outcome.LATE, "did not finish in 1 s"),
+        "idle": (Outcome.FAILED, "it committed nothing"),
+        "leaver": (Outcome.FAILED, "it left 1 files of the kind equality_deletes, not 0"),
+        "liar": (Outcome.FAILED, "it says tables = 1, not 7"),
+        "stillborn": (Outcome.FAILED, "did not start: died with exit status 1: it cannot start"),
+        "absent": (Outcome.ABSENT, "it is sold out"),
+        "touch": (Outcome.RAN, None),
+    }
+    assert len(contests["touch"].counted) == 2
+    assert failures(result) == []  # nobody of ours
+
+
+def test_the_bench_fails_when_icefleet_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROGRAMS, "test", dataclasses.replace(PROGRAMS["test"], ours=True))
+    assert failures(_measure(tmp_path, workload(ask("fail")))) == ["w0, one, fail: failed, ValueError: not today"]
+
+
+@pytest.mark.parametrize(("right", "status"), [(True, 0), (False, 1)])
+def test_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool, status: int) -> None:
+    changes = {} if right else {"recipe": wrong_recipe}
+    monkeypatch.setitem(WORKLOADS, "w0", workload(ask("touch"), **changes))
+    folders = ["--data", str(tmp_path / "data"), "--report", str(tmp_path / "report")]
+    done = CliRunner().invoke(main, ["run", "w0", "--size", "smoke", "--json", *folders])
+    assert done.exit_code == status, done.output
+    assert ("wrong:" in done.stderr) is not right
+    (result,) = json.loads(done.stdout)
+    assert (result["cases"][0]["contests"][0]["runs"][0]["difference"] is None) is right
+    page = (tmp_path / "report/README.md").read_text()
+    assert ("a run does not count" in page) is not right
+
+
+def test_unknown_programs_are_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["run", "--only", "icefleet,nobody", "--data", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "--only nobody: choose of icefleet" in " ".join(done.stderr.split())
+
+
+def test_everything_is_listed() -> None:
+    listed = CliRunner().invoke(main, ["list"]).output
+    for name in (*WORKLOADS, *PROGRAMS):
+        assert f"\n{name}" in f"\n{listed}"

@@ -1,0 +1,42 @@
+"""The whole bench in its smallest size, as it is typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.contestant import ROOT
+from bench.results import Outcome, Results
+from bench.roster import PROGRAMS
+from bench.workloads import WORKLOADS
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_smoke(tmp_path: Path) -> None:
+    """Peers take part where `make bench` has fetched them before."""
+    data, report = tmp_path / "data", tmp_path / "report"
+    data.mkdir()
+    if (fetched := ROOT / "bench-data/peers").exists():
+        (data / "peers").symlink_to(fetched)
+    command = [sys.executable, "-m", "bench", "run", "--size", "smoke", "--data", data, "--report", report]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    results = Results.load(report)
+    assert results.workloads.keys() == WORKLOADS.keys()
+    for result in results.workloads.values():
+        assert result.wrong == []
+        for case in result.cases:
+            assert case.contests
+            for contest in case.contests:
+                if PROGRAMS[contest.program].ours:
+                    assert contest.outcome is Outcome.RAN, contest.reason
+                    assert contest.counted
+                    assert contest.counted == contest.runs
+    page = (report / "README.md").read_text()
+    for name in WORKLOADS:
+        assert f"plots/{name}.png" in page
+        assert (report / f"plots/{name}.png").stat().st_size > 5_000
