@@ -17,7 +17,7 @@ from producer.plans import Plan, Retirement, Unit, UnitHeader
 from producer.reach import DeleteIndex, Group, Reach
 from producer.selection import Selection
 from producer.shares import Share
-from producer.units import Planned, Reached, UnitMaker, refused_label
+from producer.units import Planned, Reached, UnitMaker, reaching, refused_label
 
 
 class ConversionPlanning:
@@ -96,10 +96,7 @@ class ConversionPlanning:
             readable = tuple(item for item in files if item[0].path not in refusals)
             if readable:
                 costs = {file.path: self._cost(file, reaches) for file, reaches in readable}
-                deletes = {
-                    d.path: d.size for _, reaches in readable for r in reaches for d in r.group.deletes[r.start :]
-                }
-                total = sum(deletes.values())
+                total = sum(delete.size for delete, _ in reaching(readable))
                 share = Share(key, label, readable, sum(costs.values()) + total)
                 yield from sharing.split(share, costs, total, self.unit_bytes)
             if refusals:
@@ -134,14 +131,8 @@ class ConversionPlanning:
     def _retirements(self, bundles: list[tuple[Share, ...]]) -> tuple[Retirement, ...]:
         units_of: dict[str, list[int]] = defaultdict(list)
         for number, bundle in enumerate(bundles):
-            starts: dict[Group, int] = {}
-            for share in bundle:
-                for _, reaches in share.files:
-                    for reach in reaches:
-                        starts[reach.group] = min(reach.start, starts.get(reach.group, reach.start))
-            for group, start in starts.items():
-                for delete in group.deletes[start:]:
-                    units_of[delete.path].append(number)
+            for delete, _ in reaching(item for share in bundle for item in share.files):
+                units_of[delete.path].append(number)
         return tuple(
             Retirement(
                 path=delete.path,

@@ -9,6 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 from producer.compaction import CompactionPlanning
 from producer.conversion import ConversionPlanning
 from producer.errors import Reason, Refused
+from producer.garbage import uncollected
 from producer.messages import Operation, Report, Request
 from producer.options import Options
 from producer.plans import Plan
@@ -58,6 +59,7 @@ def check(table: Table, request: Request) -> str | None:
     return "the table has no snapshot" if head is None else None
 
 
+@uncollected()
 def plan(
     table: Table,
     request: Request,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -41,6 +41,17 @@ class Applied:
         return (*(delete for delete, _ in self.equality), *self.positions, *self.vectors)
 
 
+def reaching(files: Iterable[Reached]) -> Iterator[tuple[LiveFile, Group]]:
+    """The equality deletes that reach some data files, each once; effort grows with the number of both, added up."""
+    starts: dict[Group, int] = {}
+    for _, reaches in files:
+        for reach in reaches:
+            starts[reach.group] = min(reach.start, starts.get(reach.group, reach.start))
+    for group, start in starts.items():
+        for delete in group.deletes[start:]:
+            yield delete, group
+
+
 class UnitMaker:
     """Makes units out of the files of one snapshot."""
 
@@ -51,13 +62,10 @@ class UnitMaker:
 
     def applied(self, files: Sequence[Reached]) -> Applied:
         """The deletes that reach ``files``; effort grows with their number, not with how often each reaches."""
-        groups: dict[Group, int] = {}
         shared: dict[Positions, int] = {}
         own: list[LiveFile] = []
         vectors: list[LiveFile] = []
-        for file, reaches in files:
-            for reach in reaches:
-                groups[reach.group] = min(reach.start, groups.get(reach.group, reach.start))
+        for file, _ in files:
             if (vector := self._index.vector(file)) is not None:
                 vectors.append(vector)
             if (positions := self._index.shared_positions(file)) is not None:
@@ -66,7 +74,7 @@ class UnitMaker:
             # One of another partition does not apply, whatever it names.
             own += [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
         return Applied(
-            equality=tuple((delete, group) for group, start in groups.items() for delete in group.deletes[start:]),
+            equality=tuple(reaching(files)),
             positions=(*(delete for p, start in shared.items() for delete in p.deletes[start:]), *own),
             vectors=tuple(vectors),
         )

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 from pyiceberg.avro.encoder import BinaryEncoder
@@ -29,6 +29,16 @@ from producer.errors import Reason, Refused
 BLOCK_SIZE = 64 * 1024
 
 
+def _zigzag(integer: int) -> bytes:
+    datum = (integer << 1) ^ (integer >> 63)
+    encoded = bytearray()
+    while datum & ~0x7F:
+        encoded.append((datum & 0x7F) | 0x80)
+        datum >>= 7
+    encoded.append(datum)
+    return bytes(encoded)
+
+
 def avro_codec(properties: Mapping[str, str]) -> str:
     """Avro's name of the codec that a table wants for its metadata files; ``deflate`` where it does not say."""
     wanted = properties.get(TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
@@ -40,6 +50,19 @@ def avro_codec(properties: Mapping[str, str]) -> str:
             f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {wanted!r}, which is no Avro codec.",
         )
     return codec
+
+
+class _Encoder(BinaryEncoder):
+    """PyIceberg's encoder with each number in one write, and small ones made beforehand.
+
+    A manifest is mostly numbers: that of 110,000 entries takes half the time that a write for each byte takes.
+    """
+
+    _SMALL: Final = tuple(_zigzag(number) for number in range(1 << 12))
+
+    def write_int(self, integer: int) -> None:
+        """Write a variable-length zig-zag number."""
+        self.write(self._SMALL[integer] if 0 <= integer < len(self._SMALL) else _zigzag(integer))
 
 
 class AvroWriter:
@@ -60,7 +83,7 @@ class AvroWriter:
         self._writer = resolve_writer(record_schema=record_schema, file_schema=file_schema)
         self._sync = os.urandom(SYNC_SIZE)
         self._file = BytesIO()
-        self._encoder = BinaryEncoder(self._file)
+        self._encoder = _Encoder(self._file)
         self._new_block()
         schema = _name_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
         header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec}
@@ -85,7 +108,7 @@ class AvroWriter:
 
     def _new_block(self) -> None:
         self._block = BytesIO()
-        self._block_encoder = BinaryEncoder(self._block)
+        self._block_encoder = _Encoder(self._block)
         self._count = 0
 
     def _flush(self) -> None:

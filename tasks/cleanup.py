@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 
 from producer.catalog import open_table
 from producer.errors import Reason, Refused
+from producer.garbage import uncollected
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
 from producer.plans import Plan, UnitHeader
@@ -20,6 +21,7 @@ from tasks.snapshot import metadata_files
 from workers.journal import Journal
 
 
+@uncollected()
 def clean_up(context: JobContext) -> None:
     """Delete what the job leaves behind; whoever still works on it sees that it is over and withdraws.
 

@@ -14,6 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 
 from producer import messages
 from producer.errors import Conflict, Failed, IcefleetError
+from producer.garbage import uncollected
 from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from producer.manifests import KnownManifests
 from producer.messages import Failure
@@ -84,6 +85,7 @@ class _Attempts:
         delete_files(self.context.store.io, additions.written)
 
 
+@uncollected()
 def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed: int, settings: Settings) -> Committed:
     """Commit what is staged, as one snapshot or none; safe to run twice, also side by side.
 

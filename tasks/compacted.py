@@ -13,12 +13,13 @@ from producer.dangling import LiveData
 from producer.errors import Conflict
 from producer.manifests import LiveFile
 from producer.messages import Failure
+from producer.partitions import partition_key
 from producer.planner import branch_head
 from producer.plans import Plan, Rewrite
 from producer.staging import Staged, StagedDataFile
 from tasks.change import Additions, Setback
 from tasks.digests import Digest, Digests
-from tasks.entries import NewFile, new_data_file, partition_of
+from tasks.entries import NewFile, PartitionTuples, new_data_file, partition_of
 from tasks.head import Head
 from tasks.inputs import Inputs
 from tasks.since import DeletesSince
@@ -136,9 +137,10 @@ class CompactionRules:
                     live.add(file)
                     paths.add(path)
         if self._rewrite.keep_sequence_number:  # else they are newer than any delete
-            for unit in units:
-                for new in unit.data:
-                    live.note(_new_file(table, self._rewrite, unit, new).partition_key, self._plan.sequence_number)
+            written = {unit.scopes[file.scope] for unit in units for file in unit.data}
+            for scope in written:
+                key = partition_key(scope.spec_id, partition_of(table.metadata, scope))
+                live.note(key, self._plan.sequence_number)
         named = self._named()
         return [
             delete
@@ -180,7 +182,8 @@ class CompactionChange:
         assert self.plan.rewrite is not None
         rewrite = self.plan.rewrite
         number = self.plan.sequence_number if rewrite.keep_sequence_number else None
-        files = (_new_file(table, rewrite, unit, file, number) for unit in self.units for file in unit.data)
+        partitions = PartitionTuples(table.metadata)
+        files = (_new_file(partitions, rewrite, unit, file, number) for unit in self.units for file in unit.data)
         return Additions(tuple(files))
 
 
@@ -193,7 +196,11 @@ def _miscounted(unit: Staged) -> str | None:
 
 
 def _new_file(
-    table: Table, rewrite: Rewrite, unit: Staged, file: StagedDataFile, sequence_number: int | None = None
+    partitions: PartitionTuples,
+    rewrite: Rewrite,
+    unit: Staged,
+    file: StagedDataFile,
+    sequence_number: int | None = None,
 ) -> NewFile:
     scope = unit.scopes[file.scope]
     return NewFile(
@@ -201,7 +208,7 @@ def _new_file(
             content=DataFileContent.DATA,
             file_path=file.path,
             file_format=FileFormat.PARQUET,
-            partition=partition_of(table.metadata, scope),
+            partition=partitions.of(scope),
             record_count=file.records,
             file_size_in_bytes=file.size,
             column_sizes=file.column_sizes,

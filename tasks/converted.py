@@ -17,7 +17,7 @@ from producer.staging import Staged, StagedDeleteFile, StagedVector
 from tasks.change import Additions, Setback
 from tasks.cleanup import merged_path
 from tasks.decision import Decision, Merge, decide
-from tasks.entries import NewFile, new_data_file, partition_of
+from tasks.entries import NewFile, PartitionTuples, new_data_file
 from tasks.head import Head
 from workers.position_deletes import POS_ID
 from workers.puffin import PuffinWriter, read_vector
@@ -91,17 +91,18 @@ class ConversionChange:
 
     def additions(self, table: Table, name: str) -> Additions:
         """Position delete files and vectors; those that somebody else wrote a vector for meanwhile are merged."""
-        merged, written = self._merge(table, name)
+        partitions = PartitionTuples(table.metadata)
+        merged, written = self._merge(table, partitions, name)
         return Additions(
             (
-                *(_position_delete(table, unit, delete) for unit, delete in self.decision.deletes),
-                *(_vector(table, unit, vector) for unit, vector in self.decision.vectors),
+                *(_position_delete(partitions, unit, delete) for unit, delete in self.decision.deletes),
+                *(_vector(partitions, unit, vector) for unit, vector in self.decision.vectors),
                 *merged,
             ),
             written,
         )
 
-    def _merge(self, table: Table, name: str) -> tuple[list[NewFile], tuple[str, ...]]:
+    def _merge(self, table: Table, partitions: PartitionTuples, name: str) -> tuple[list[NewFile], tuple[str, ...]]:
         """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
         if not self.decision.merges:
             return [], ()
@@ -124,20 +125,20 @@ class ConversionChange:
             for _, _, offset, length, cardinality in written
         ]
         merged = [
-            _vector(table, unit, merge.staged.model_copy(update=change))
+            _vector(partitions, unit, merge.staged.model_copy(update=change))
             for (unit, merge, *_), change in zip(written, changes, strict=True)
         ]
         return merged, (path,)
 
 
-def _position_delete(table: Table, unit: Staged, delete: StagedDeleteFile) -> NewFile:
+def _position_delete(partitions: PartitionTuples, unit: Staged, delete: StagedDeleteFile) -> NewFile:
     scope = unit.scopes[delete.scope]
     return NewFile(
         new_data_file(
             content=DataFileContent.POSITION_DELETES,
             file_path=delete.path,
             file_format=FileFormat.PARQUET,
-            partition=partition_of(table.metadata, scope),
+            partition=partitions.of(scope),
             record_count=delete.records,
             file_size_in_bytes=delete.size,
             column_sizes=delete.column_sizes,
@@ -153,14 +154,14 @@ def _position_delete(table: Table, unit: Staged, delete: StagedDeleteFile) -> Ne
     )
 
 
-def _vector(table: Table, unit: Staged, vector: StagedVector) -> NewFile:
+def _vector(partitions: PartitionTuples, unit: Staged, vector: StagedVector) -> NewFile:
     scope = unit.scopes[vector.scope]
     return NewFile(
         new_data_file(
             content=DataFileContent.POSITION_DELETES,
             file_path=vector.path,
             file_format=FileFormat.PUFFIN,
-            partition=partition_of(table.metadata, scope),
+            partition=partitions.of(scope),
             record_count=vector.cardinality,
             file_size_in_bytes=vector.size,
             referenced_data_file=vector.target,

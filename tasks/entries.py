@@ -53,6 +53,21 @@ def partition_of(metadata: TableMetadata, scope: Scope) -> Record:
     return decode_partition(partition_type(metadata, metadata.specs()[scope.spec_id]), scope.values)
 
 
+class PartitionTuples:
+    """The partition tuples of one table's scopes, each worked out once: a commit asks for every file that it adds."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._known: dict[tuple[int, tuple[str | None, ...]], Record] = {}
+
+    def of(self, scope: Scope) -> Record:
+        """As :func:`partition_of`."""
+        key = scope.spec_id, scope.values
+        if key not in self._known:
+            self._known[key] = partition_of(self._metadata, scope)
+        return self._known[key]
+
+
 def added(file: NewFile, snapshot_id: int) -> ManifestEntry:
     """Entry of a file that the snapshot adds; what is null in it is inherited (spec, Manifest Entry Fields)."""
     return ManifestEntry(ManifestEntryStatus.ADDED, snapshot_id, file.sequence_number, None, file.data_file)

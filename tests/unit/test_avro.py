@@ -7,8 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
 
 from producer.avro import AvroReader, read_metadata
+from tasks.avro import AvroWriter
 from tasks.testing import StreamTable, local_catalog
 
 READER = AvroReader(
@@ -55,3 +59,16 @@ def test_a_block_that_goes_on_after_its_last_record(contents: bytes) -> None:
     assert contents[start] == 6
     with pytest.raises(ValueError, match="last record"):
         list(READER.read(contents[:start] + b"\x04" + contents[start + 1 :]))
+
+
+@pytest.mark.parametrize("magnitude", range(0, 64, 7))
+def test_numbers_are_written_as_pyiceberg_reads_them(magnitude: int) -> None:
+    """Those around each length of the encoding, of both signs."""
+    schema = Schema(NestedField(1, "number", LongType(), required=True))
+    most = (1 << 63) - 1
+    numbers = [min(max(sign * (1 << magnitude) + by, -most - 1), most) for sign in (-1, 1) for by in range(-2, 3)]
+    writer = AvroWriter("numbers", schema, schema, {}, "null")
+    for number in numbers:
+        writer.add(Record(number))
+    read = AvroReader(schema, types={}, enums={}).read(writer.finish())
+    assert [record[0] for record in read] == numbers
