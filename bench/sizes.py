@@ -29,6 +29,11 @@ class Size:
     w1_scale: float
     w1_rows: int
     w1_rows_of_small: int
+    #: W2: numbers of checkpoints, rows of one, heaps, and seconds after which a run is stopped.
+    w2_checkpoints: tuple[int, ...]
+    w2_rows: int
+    w2_heaps_mb: tuple[int, ...]
+    w2_seconds: float
     #: W3 and W5: scale factor, and batches of the stream.
     w3_scale: float
     w3_batches: int
@@ -58,6 +63,10 @@ SMOKE = Size(
     w1_scale=0.01,
     w1_rows=8_000,
     w1_rows_of_small=2_000,
+    w2_checkpoints=(6,),
+    w2_rows=500,
+    w2_heaps_mb=(512,),
+    w2_seconds=120.0,
     w3_scale=0.01,
     w3_batches=4,
     w4_scale=0.01,
@@ -79,6 +88,10 @@ FULL = Size(
     w1_scale=6.0,
     w1_rows=400_000,
     w1_rows_of_small=36_000,
+    w2_checkpoints=(100, 1000),
+    w2_rows=10_000,
+    w2_heaps_mb=(512, 1024, 2048, 4096),
+    w2_seconds=300.0,
     w3_scale=1.0,
     w3_batches=20,
     w4_scale=1.0,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.case import Workload
-from bench.workloads import w0, w1, w3, w4, w6
+from bench.workloads import w0, w1, w2, w3, w4, w6
 
 _ALL: Final = (
     w0.WORKLOAD,
     w1.WORKLOAD,
+    w2.WORKLOAD,
     w3.WORKLOAD,
     w4.WORKLOAD,
     w6.WORKLOAD,
