@@ -24,6 +24,9 @@ class Stream(Protocol):
     def truths(self) -> Sequence[Checksum]:
         """Of each table, once the stream has ended."""
 
+    def told(self, facts: Mapping[str, Any]) -> str:
+        """What is worth telling of a run with these facts, as a sentence."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

@@ -195,9 +195,11 @@ class Judge:
         truths: Sequence[Checksum] = [table.truth for table in placed.master.tables]
         with case.stream(placed) if case.stream else nullcontext() as stream:
             answer: Answer = seat.contestant.ask(request, entry.limit)
+        facts, taken = dict(answer.facts), answer.taken
         if stream is not None:
             truths = stream.truths()
-        facts, taken = dict(answer.facts), answer.taken
+            facts["told"] = stream.told(facts)
+            self._say(f"  {entry.name}: {facts['told']}")
         missing = shortfall(placed, entry, facts)
         if missing is not None:
             raise Failed(missing)

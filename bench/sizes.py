@@ -40,6 +40,9 @@ class Size:
     #: W4: scale factor, and commits.
     w4_scale: float
     w4_commits: int
+    #: W5: seconds that each contestant works beside the stream, and from one commit of it to the next.
+    w5_seconds: float
+    w5_interval: float
     #: W6: numbers of commits.
     w6_commits: tuple[int, ...]
 
@@ -71,6 +74,8 @@ SMOKE = Size(
     w3_batches=4,
     w4_scale=0.01,
     w4_commits=10,
+    w5_seconds=4.0,
+    w5_interval=1.0,
     w6_commits=(3, 9),
 )
 FULL = Size(
@@ -96,6 +101,8 @@ FULL = Size(
     w3_batches=20,
     w4_scale=1.0,
     w4_commits=1000,
+    w5_seconds=180.0,
+    w5_interval=10.0,
     w6_commits=(25, 50, 100, 400),
 )
 SIZES = {size.name: size for size in (SMOKE, FULL)}

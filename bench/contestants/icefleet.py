@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.peers.serving import claim_stdout, serve
+from bench.peers.serving import Idle, claim_stdout, serve
 from producer import Fleet
 from producer.errors import Failed
 from producer.job import Job
@@ -28,6 +28,8 @@ def compact(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _report(job: Job) -> dict[str, Any]:
     report = job.wait()
+    if report.status is Status.NOTHING_TO_DO:
+        raise Idle(str(report.reason))
     if report.status is not Status.COMMITTED:
         raise Failed(f"{report.status}: {report.reason or [failure.reason for failure in report.failures]}")
     return report.model_dump(mode="json", exclude={"failures"})

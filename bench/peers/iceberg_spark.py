@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from bench.peers.serving import claim_stdout, serve
+from bench.peers.serving import Idle, claim_stdout, serve
 from bench.peers.spark import arguments, in_session, start, versions
 
 
@@ -52,6 +52,8 @@ def rewrite(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
     facts = _call(spark, "rewrite_data_files", asked["table"], asked.get("options", {}))
     if asked.get("drop_position_deletes"):
         facts |= _call(spark, "rewrite_position_delete_files", asked["table"], {"rewrite-all": "true"})
+    if not any(facts.values()):
+        raise Idle("no files were rewritten")
     return facts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.case import Workload
-from bench.workloads import w0, w1, w2, w3, w4, w6
+from bench.workloads import w0, w1, w2, w3, w4, w5, w6
 
 _ALL: Final = (
     w0.WORKLOAD,
@@ -14,6 +14,7 @@ _ALL: Final = (
     w2.WORKLOAD,
     w3.WORKLOAD,
     w4.WORKLOAD,
+    w5.WORKLOAD,
     w6.WORKLOAD,
 )
 WORKLOADS: Final[Mapping[str, Workload]] = {workload.name: workload for workload in _ALL}

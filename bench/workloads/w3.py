@@ -25,9 +25,9 @@ _SHARES = (0.000112, 0.01)
 _FILES = 2
 
 
-def shares(batches: int) -> list[float]:
-    """Of the rows, that each batch of the stream updates."""
-    return [_SHARES[number % len(_SHARES)] for number in range(batches)]
+def share_of(batch: int) -> float:
+    """Of the rows, that a batch of the stream updates, counted from 0."""
+    return _SHARES[batch % len(_SHARES)]
 
 
 def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog) -> Iterable[Made]:
@@ -37,8 +37,8 @@ def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog) -> Iter
     files = _FILES if bucketed else _FILES * 4
     truth = load(table, [lineitem.loaded], ceil(len(lineitem) / files))
     facts = loaded(table)
-    for share in shares(batches):
-        update = lineitem.update(share)
+    for number in range(batches):
+        update = lineitem.update(share_of(number))
         table.upsert(update.new, KEY)
         truth += update.difference
     yield Made(table, truth, facts)
