@@ -9,7 +9,7 @@ from bench import text
 from bench.case import Workload
 from bench.files import Files
 from bench.plots import draw
-from bench.results import CaseResult, Contest, Outcome, Results, Run, WorkloadResult
+from bench.results import CaseResult, Contest, Outcome, Results, WorkloadResult
 from bench.roster import PROGRAMS
 from bench.targets import Reached, targets
 
@@ -108,14 +108,13 @@ def _workload(result: WorkloadResult) -> Iterator[str]:
         if asked:
             yield from (f"Query: {asked}.", "")
         yield from (*text.table(_HEAD, [_row(case, contest) for contest in case.contests]), "")
-        for contest in case.contests:
-            yield from _notes(contest)
+        yield from _notes(case)
 
 
 def _row(case: CaseResult, contest: Contest) -> list[str]:
     runs = contest.counted
     name = f"**{contest.name}**" if _is_own(contest) else contest.name
-    if contest.heap_mb:
+    if contest.heap_mb and " MB" not in contest.name:
         name += f", {contest.heap_mb:,} MB heap"
     if not runs:
         word = str(contest.outcome) if contest.outcome is not Outcome.RAN else "rows differ"
@@ -158,15 +157,20 @@ def _query(case: CaseResult, contest: Contest) -> str:
     return f"{before} → {after}"
 
 
-def _notes(contest: Contest) -> Iterator[str]:
-    if contest.outcome is not Outcome.RAN:
-        yield from (f"{contest.name}: {contest.outcome}: {_plain(contest.reason)}.", "")
-    for run in _wrong(contest):
-        yield from (f"{contest.name}: a run does not count: {_plain(run.difference)}.", "")
-
-
-def _wrong(contest: Contest) -> list[Run]:
-    return [run for run in contest.runs if not run.rows_equal]
+def _notes(case: CaseResult) -> Iterator[str]:
+    """Who did not run and why, those of the same reason together; and what was wrong with runs."""
+    reasons: dict[tuple[Outcome, str | None], list[str]] = {}
+    for contest in case.contests:
+        if contest.outcome is not Outcome.RAN:
+            reasons.setdefault((contest.outcome, contest.reason), []).append(contest.name)
+    for contest in case.contests:
+        for told in (run.facts["told"] for run in contest.counted if "told" in run.facts):
+            yield from (f"{contest.name}: {_plain(told)}.", "")
+    for (outcome, reason), names in reasons.items():
+        yield from (f"{'; '.join(names)}: {outcome}: {_plain(reason)}.", "")
+    for contest in case.contests:
+        for difference in (run.difference for run in contest.runs if not run.rows_equal):
+            yield from (f"{contest.name}: a run does not count: {_plain(difference)}.", "")
 
 
 def _plain(reason: str | None) -> str:

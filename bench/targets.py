@@ -96,18 +96,18 @@ def _w2(results: Results) -> Iterator[Reached]:
     case = _cases(results, "w2")[-1]
     goal = f"{_named(case)}finishes with a {_SMALLEST_HEAP} MB heap"
     contests = case.contests if case else ()
-    own = next((one for one in contests if one.program == "icefleet" and one.heap_mb == _SMALLEST_HEAP), None)
-    if own is None:
+    own = [one for one in contests if one.program == "icefleet" and one.heap_mb == _SMALLEST_HEAP]
+    if not own:
         yield Reached("W2", goal)
         return
-    said = f"in {text.seconds(own.seconds)}" if own.counted else str(own.outcome)
+    said = ", ".join(f"{one.does}: {text.seconds(one.seconds) if one.counted else one.outcome}" for one in own)
     peers = [one for one in contests if one.program == "iceberg-spark" and one.outcome is not Outcome.ABSENT]
     heaps = [one.heap_mb for one in peers if one.counted]
     if heaps:
         said += f"; the smallest heap that Iceberg's procedure finished with: {min(heaps):,} MB"
     elif peers:
         said += f"; Iceberg's procedure did not with {max(one.heap_mb for one in peers):,} MB"
-    yield Reached("W2", goal, said, bool(own.counted))
+    yield Reached("W2", goal, said, all(one.counted for one in own))
 
 
 def _w3_and_w4(results: Results) -> Iterator[Reached]:

@@ -43,6 +43,19 @@ def test_runs_count_when_rows_are_right(tmp_path: Path) -> None:
     assert result.cases[0].rows == 8
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_queries_are_asked_before_and_after(tmp_path: Path, together: bool) -> None:
+    """Of the independent reader, where there is no peer."""
+    size = dataclasses.replace(SIZE, queries=2, warmups=0, keep=False)
+    asked = workload(ask("touch"), query="select sum(id) as s from {table}", together=together)
+    with Judge(tmp_path / "data", size, lambda line: None) as judge:
+        (case,) = judge.measure(asked).cases
+    assert case.reader == "iceberg-rust"
+    assert case.query_seconds is not None
+    assert case.contests[0].query_seconds is not None
+    assert len(case.contests[0].counted) == 2
+
+
 def test_rows_that_differ_do_not_count(tmp_path: Path) -> None:
     result = _measure(tmp_path, workload(ask("touch"), master="wrong", recipe=wrong_recipe))
     (contest,) = result.cases[0].contests
