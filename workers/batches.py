@@ -11,7 +11,9 @@ _ROWS: Final = 1 << 16
 _BYTES: Final = 8 << 20
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(
+    batches: Iterable[pa.RecordBatch], most_rows: int = _ROWS, most_bytes: int = _BYTES
+) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are large enough to be worth a message; empty ones are left out."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -21,7 +23,7 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _ROWS or size >= _BYTES:
+        if rows >= most_rows or size >= most_bytes:
             yield _joined(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import reduce
 from pathlib import Path
-from threading import Event
 
 from pyiceberg.io import FileIO
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
 from workers.canonical import arrow_type
 from workers.counter import counted
 from workers.errors import UnsupportedFile
 from workers.failures import heard
 from workers.machine import Budget
-from workers.output import SCHEMA, staged_of, write
+from workers.output import write
 from workers.resolve import Deletes
 from workers.scan import pieces
-from workers.supervisor import supervised
+from workers.supervisor import Stop, supervised
 from workers.unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
 
 
@@ -91,30 +88,17 @@ def _check_keys(unit: ConversionUnit) -> None:
 
 
 def _converted(
-    unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path, stop: Event
+    unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path, stop: Stop
 ) -> ConversionResult:
     deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
-    fresh, before = deletes.fresh(session, stop), deletes.before(session)
-    written = []
-    if fresh is not None:
-        frames = [fresh.withColumn("fresh", f.lit(True))]
-        frames += [before.withColumn("fresh", f.lit(False))] if before is not None else []
-        written = _sorted(unit, frames).mapInArrow(write(unit, io, scratch), SCHEMA).collect()
-    elif before is not None:
-        before.count()  # notes which data files are named
-    read = [match for match in unit.matches if pieces(match)]
-    staged = [staged_of(row.kind, row.written) for row in written]
+    staged = write(session, unit, io, deletes.resolved(session, stop), budget, scratch)
+    read = [piece for match in unit.matches for piece in pieces(match)]
+    written = tuple(item for item in staged if isinstance(item, StagedDelete))
+    vectors = tuple(item for item in staged if isinstance(item, StagedVector))
     return ConversionResult(
-        deletes=tuple(item for item in staged if isinstance(item, StagedDelete)),
-        vectors=tuple(item for item in staged if isinstance(item, StagedVector)),
+        deletes=written,
+        vectors=vectors,
         named=deletes.named(),
-        rows_read=sum(piece.file.record_count for match in read for piece in pieces(match) if piece.share[0] == 0),
-        new_positions=sum(row.new_positions for row in written),
+        rows_read=sum(piece.file.record_count for piece in read if not piece.share[0]),
+        new_positions=sum(item.record_count for item in written) + sum(item.new_positions for item in vectors),
     )
-
-
-def _sorted(unit: ConversionUnit, frames: list[DataFrame]) -> DataFrame:
-    """All positions; each target in one task, ascending, with what was deleted before (not ``fresh``) in front."""
-    together = reduce(DataFrame.unionByName, frames)
-    key = "scope" if unit.granularity == "partition" and unit.format_version < 3 else "file"
-    return together.repartition(key).sortWithinPartitions("file", "pos", "fresh").select("file", "pos", "fresh")

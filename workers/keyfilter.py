@@ -77,12 +77,19 @@ class KeyFilter:
         return places.view(np.int64)
 
 
-def hash_keys(columns: Sequence[pa.Array], seed: int = 0) -> Hashes:
-    """One hash for each row of canonical key columns; equal keys have equal hashes, null being equal to null."""
-    hashes = np.full(len(columns[0]), (seed + 1) * int(_FINISH) % 2**64, dtype=np.uint64)
+def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0, *, whole: bool = False) -> Hashes:
+    """One hash for each row of canonical key columns; equal keys have equal hashes, null being equal to null.
+
+    Args:
+        columns: The keys.
+        seed: Of all rows, or of each; other seeds give other hashes.
+        whole: Hash long texts to their end, so that few different keys have the same hash.
+    """
+    hashes = np.empty(len(columns[0]), dtype=np.uint64)
+    hashes[:] = (np.atleast_1d(np.asarray(seed, dtype=np.uint64)) + _ONE) * _FINISH
     for column in columns:
         nulls = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
-        for word in _words_of(column):
+        for word in _words_of(column, whole):
             if nulls is not None:
                 word = np.where(nulls, _NULL, word)
             hashes ^= word
@@ -102,11 +109,11 @@ def _masks(hashes: Hashes) -> Words:
     return masks
 
 
-def _words_of(column: pa.Array) -> list[Words]:
+def _words_of(column: pa.Array, whole: bool) -> list[Words]:
     """The values as words of eight bytes; anything where they are null."""
     type_, rows, start = column.type, len(column), column.offset
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        return _text_words(column)
+        return _text_words(column, whole)
     if pa.types.is_boolean(type_):
         return [column.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)]
     values = column.buffers()[1]
@@ -118,7 +125,7 @@ def _words_of(column: pa.Array) -> list[Words]:
     return [np.frombuffer(values, dtype=np.uint64)[start : start + rows]]
 
 
-def _text_words(column: pa.Array) -> list[Words]:
+def _text_words(column: pa.Array, whole: bool) -> list[Words]:
     """The lengths, and a word mixed of each text's bytes; neither depends on what else is in the column."""
     rows, start = len(column), column.offset
     _, offsets, data = column.buffers()
@@ -133,6 +140,12 @@ def _text_words(column: pa.Array) -> list[Words]:
     longest = int(lengths.max()) if rows else 0
     mixed = _first_bytes(windows, begins, lengths)
     last = ends - 8
+    if whole:
+        for index in range(1, -(-longest // 8)):
+            rest = np.flatnonzero(lengths > np.uint64(8 * index))
+            mixed[rest] *= _MIX
+            mixed[rest] ^= windows[np.minimum(begins[rest] + 8 * index, last[rest])]
+        return [lengths, mixed]
     for index in range(1, _TEXT_WORDS + 1):
         if longest <= 8 * index:
             break

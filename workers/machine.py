@@ -52,12 +52,14 @@ class Budget:
 
     cores: int
     heap_bytes: int
-    #: Deletes of one match that are held in memory and broadcast; more are shuffled and spilled.
+    #: Deletes of one match that Spark broadcasts where they are too many for an index; more are shuffled and spilled.
     broadcast_bytes: int
     #: Key columns that a scan holds at a time, for each core.
     batch_bytes: int
     #: Rows that a rewrite gathers for a row group, or sorts at a time, for each core.
     rows_bytes: int
+    #: Deletes of one match that are held in memory as an index.
+    index_bytes: int
 
     @property
     def shuffle_tasks(self) -> int:
@@ -89,6 +91,8 @@ class Budget:
             batch_bytes=min(max((share - heap) // (16 * cores), 2 * _MB), 32 * _MB),
             # Held in Arrow, and encoded beside it.
             rows_bytes=min(max((share - heap) // (8 * cores), 8 * _MB), 256 * _MB),
+            # Held twice over while it is made, and mapped by all tasks from then on.
+            index_bytes=min(max((share - heap) // 16, 8 * _MB), 128 * _MB),
         )
 
 

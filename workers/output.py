@@ -2,91 +2,51 @@
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
-from workers.failures import told
+from workers.machine import Budget
 from workers.position_deletes import PositionDeleteWriter
+from workers.positionruns import Gone, Run, tasks_for
 from workers.puffin import PuffinWriter, read_vector
+from workers.spread import spread
 from workers.unit import ConversionUnit, StagedDelete, StagedVector, Target
 from workers.vectors import DeletionVector
 
-Positions = npt.NDArray[np.int64]
-Batches = Iterator[pa.RecordBatch]
 
-#: Kind, description as JSON, new positions.
-SCHEMA = "kind string, written string, new_positions bigint"
-_RESULT = pa.schema([("kind", pa.string()), ("written", pa.string()), ("new_positions", pa.int64())])
+def write(
+    session: SparkSession, unit: ConversionUnit, io: FileIO, gone: Gone, budget: Budget, scratch: Path
+) -> list[StagedDelete | StagedVector]:
+    """Write what equality deletes remove and nothing had removed before.
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive rows of one target: distinct ascending positions, and which of them were deleted before."""
-
-    target: int
-    positions: Positions
-    before: npt.NDArray[np.bool_]
-
-
-def write(unit: ConversionUnit, io: FileIO, scratch: Path) -> Callable[[Batches], Batches]:
-    """What Spark's write tasks do with batches of ``file, pos, fresh``, sorted by all three."""
-    unit = replace(unit, matches=(), positions=())  # what is written does not depend on them, and they may be many
-
-    def run(batches: Batches) -> Batches:
-        with told(scratch):
-            wanted = _wanted(scratch, runs(batches))
-            if unit.format_version >= 3:
-                yield from _write_vectors(unit, io, wanted)
-            elif unit.granularity == "partition":
-                yield from _write_deletes(unit, io, wanted, lambda target: unit.scope_destinations[target.scope])
-            else:
-                yield from _write_deletes(unit, io, wanted, lambda target: target.destination)
-
-    return run
-
-
-def staged_of(kind: str, written: str) -> StagedDelete | StagedVector:
-    """The description that a write task gave of what it wrote."""
-    fields = json.loads(written)
-    if kind == "vector":
-        return StagedVector(**fields)
-    for name in ("column_sizes", "value_counts"):
-        fields[name] = {int(field_id): count for field_id, count in fields[name].items()}
-    for name in ("targets", "split_offsets"):
-        fields[name] = tuple(fields[name])
-    return StagedDelete(**fields)
-
-
-def runs(batches: Batches) -> Iterator[Run]:
-    """Cut sorted batches where the target changes, and drop repeated positions, also across batches.
-
-    Sorted with what was deleted before in front, a position's first row says whether it was.
+    Each destination is written by one task, its targets one after another, ascending.
     """
-    last: tuple[int, int] | None = None
-    for batch in batches:
-        files, positions = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("file", "pos"))
-        fresh = batch.column("fresh").to_numpy(zero_copy_only=False)
-        if not len(files):
-            continue
-        changes = (files[1:] != files[:-1]) | (positions[1:] != positions[:-1])
-        distinct = np.concatenate(([last != (files[0], positions[0])], changes))
-        last = (files[-1], positions[-1])
-        files, positions, fresh = files[distinct], positions[distinct], fresh[distinct]
-        if not len(files):
-            continue
-        starts = np.flatnonzero(np.concatenate(([True], files[1:] != files[:-1])))
-        ends = [*starts[1:], len(files)]
-        for start, end in zip(starts, ends, strict=True):
-            yield Run(int(files[start]), positions[start:end], ~fresh[start:end])
+    unit = replace(unit, matches=(), positions=())  # what is written does not depend on them, and they may be many
+    by_partition = unit.granularity == "partition" and unit.format_version < 3
+    groups: dict[int, list[int]] = defaultdict(list)
+    counts = gone.counts(fresh=True)
+    for target in counts:
+        groups[unit.targets[target].scope if by_partition else target].append(target)
+    targets = list(groups.values())
+    tasks = tasks_for([sum(counts[target] for target in some) for some in targets], budget.cores)
+
+    def work(task: int) -> Iterator[StagedDelete | StagedVector]:
+        mine = (target for index in tasks[task] for target in targets[index])
+        runs = _wanted(scratch, (run for target in mine for run in gone.read(target)))
+        if unit.format_version >= 3:
+            yield from _write_vectors(unit, io, runs, unit.puffin_destination.format(task=task))
+        elif by_partition:
+            yield from _write_deletes(unit, io, runs, lambda target: unit.scope_destinations[target.scope])
+        else:
+            yield from _write_deletes(unit, io, runs, lambda target: target.destination)
+
+    return spread(session, len(tasks), scratch, work)
 
 
 def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:
@@ -99,7 +59,7 @@ def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:
 
 def _write_deletes(
     unit: ConversionUnit, io: FileIO, runs: Iterator[Run], destination: Callable[[Target], str]
-) -> Batches:
+) -> Iterator[StagedDelete]:
     """One file for each destination; targets of a destination come one after another."""
     writer: PositionDeleteWriter | None = None
     path, written = "", set[int]()
@@ -111,7 +71,7 @@ def _write_deletes(
                 continue
             if destination(target) != path:
                 if writer is not None:
-                    yield _described("delete", writer.close(written))
+                    yield writer.close(written)
                 path, written = destination(target), set()
                 stack.close()
                 writer = stack.enter_context(PositionDeleteWriter(io, path, unit.properties))
@@ -119,13 +79,11 @@ def _write_deletes(
             writer.write(target.path, new)
             written.add(run.target)
         if writer is not None:
-            yield _described("delete", writer.close(written))
+            yield writer.close(written)
 
 
-def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Batches:
+def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run], path: str) -> Iterator[StagedVector]:
     """One vector for each target with new positions, all of a task in one Puffin file."""
-    context = TaskContext.get()
-    path = unit.puffin_destination.format(task=context.partitionId() if context else 0)
     vectors: list[tuple[int, int, int, int, int]] = []
     with PuffinWriter(io, path) as writer:
         for target, vector, new in _merged(unit, io, runs):
@@ -133,7 +91,7 @@ def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Bat
             vectors.append((target.index, offset, size, vector.cardinality, new))
         total = writer.close()
     for index, offset, size, cardinality, new in vectors:
-        yield _described("vector", StagedVector(path, total, offset, size, cardinality, index, new))
+        yield StagedVector(path, total, offset, size, cardinality, index, new)
 
 
 def _merged(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Iterator[tuple[Target, DeletionVector, int]]:
@@ -152,10 +110,3 @@ def _merged(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Iterator[t
         vector.add(run.positions)
     if current is not None and new:
         yield current, vector, new
-
-
-def _described(kind: str, written: StagedDelete | StagedVector) -> pa.RecordBatch:
-    new = written.record_count if isinstance(written, StagedDelete) else written.new_positions
-    return pa.RecordBatch.from_arrays(
-        [pa.array([kind]), pa.array([json.dumps(asdict(written))]), pa.array([new], pa.int64())], schema=_RESULT
-    )

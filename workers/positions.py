@@ -6,19 +6,21 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from workers.batches import gathered
-from workers.failures import told
 from workers.position_deletes import read_position_deletes
+from workers.positionruns import PositionRuns, PositionRunWriter
+from workers.spread import spread
 from workers.unit import ConversionUnit, PositionFile, Target
 
-_SCHEMA = pa.schema([("file", pa.int32()), ("pos", pa.int64()), ("scope", pa.int32())])
 _NAMED = "named-{}.json"
+#: Files that are worth a task of their own.
+_TASK_FILES: Final = 16
 
 
 class EarlierDeletes:
@@ -38,25 +40,19 @@ class EarlierDeletes:
             if target.vector is None:
                 self._targets[target.scope].append(target)
 
-    def frame(self, session: SparkSession, cores: int) -> DataFrame | None:
-        """Rows that they remove from targets, as ``file, pos, scope``; may repeat. None where none is read."""
+    def removed(self, session: SparkSession, cores: int) -> list[PositionRuns]:
+        """Rows that they remove from targets, in files of scratch."""
         io, scratch, targets = self._io, self._scratch, dict(self._targets)
         files = [(number, file) for number, file in enumerate(self._files) if self._is_read(file)]
-        shares = [files[index::cores] for index in range(min(cores, len(files)))]
-        if not shares:
-            return None
+        tasks = min(cores, -(-len(files) // _TASK_FILES))
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with told(scratch):
-                work = (share for batch in batches for index in batch.column(0).to_pylist() for share in shares[index])
-                yield from gathered(
-                    rows
-                    for number, file in work
-                    for rows in _rows(io, file, targets.get(file.scope, []), scratch / _NAMED.format(number))
-                )
+        def work(task: int) -> Iterator[PositionRuns]:
+            with PositionRunWriter(scratch / f"earlier-{task}.positions") as writer:
+                for number, file in files[task::tasks]:
+                    _read(io, file, targets.get(file.scope, []), scratch / _NAMED.format(number), writer)
+                yield writer.close()
 
-        ids = session.range(0, len(shares), 1, len(shares))
-        return ids.mapInArrow(read, "file int, pos bigint, scope int")
+        return spread(session, tasks, scratch, work)
 
     def _is_read(self, file: PositionFile) -> bool:
         if self._noted and file.referenced is None:
@@ -64,7 +60,7 @@ class EarlierDeletes:
         return any(_reaches(file, target) for target in self._targets.get(file.scope, []))
 
     def named(self) -> dict[str, tuple[str, ...]]:
-        """For each file of several data files, all paths that it names; there once :meth:`frame` has been computed."""
+        """For each file of several data files, all paths that it names; there once :meth:`removed` has run."""
         found: dict[str, tuple[str, ...]] = {}
         paths: dict[str, str] = {}
         for number, file in enumerate(self._files if self._noted else ()):
@@ -78,7 +74,7 @@ def _reaches(file: PositionFile, target: Target) -> bool:
     return target.sequence_number <= file.sequence_number and file.referenced in (None, target.path)
 
 
-def _rows(io: FileIO, file: PositionFile, targets: Sequence[Target], note: Path) -> Iterator[pa.RecordBatch]:
+def _read(io: FileIO, file: PositionFile, targets: Sequence[Target], note: Path, writer: PositionRunWriter) -> None:
     reached = [target for target in targets if _reaches(file, target)]
     paths = pa.array([target.path for target in reached], pa.string())
     indexes = pa.array([target.index for target in reached], pa.int32())
@@ -88,7 +84,8 @@ def _rows(io: FileIO, file: PositionFile, targets: Sequence[Target], note: Path)
         coded = batch.column("file_path").dictionary_encode()
         named.update(coded.dictionary.to_pylist())
         index = indexes.take(pc.index_in(coded.dictionary, value_set=paths)).take(coded.indices)
-        scope = pa.repeat(pa.scalar(file.scope, pa.int32()), len(batch))
-        rows = pa.RecordBatch.from_arrays([index, batch.column("pos"), scope], schema=_SCHEMA)
-        yield rows.filter(pc.is_valid(index)) if index.null_count else rows
+        rows = pa.RecordBatch.from_arrays([index, batch.column("pos")], names=["file", "pos"])
+        if index.null_count:
+            rows = rows.filter(pc.is_valid(index))
+        writer.add_rows(rows.column(0).to_numpy(), rows.column(1).to_numpy())
     note.write_text(json.dumps(sorted(named)))

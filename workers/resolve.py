@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
 from pathlib import Path
-from threading import Event
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
-from workers.failures import told
 from workers.machine import Budget
-from workers.match import matched
-from workers.output import runs
+from workers.match import Matcher
+from workers.positionruns import Gone, tasks_for
 from workers.positions import EarlierDeletes
 from workers.puffin import read_vector
 from workers.rows import Positions
 from workers.scan import pieces
+from workers.spread import spread
+from workers.supervisor import Stop
 from workers.unit import ConversionUnit, Target
 
-_DONE: Final = "file int"
 _THREADS: Final = 8
 
 
@@ -44,35 +40,36 @@ class Deletes:
         self._scratch = scratch
         self._earlier = EarlierDeletes(unit, io, scratch, noted=noted)
 
-    def fresh(self, session: SparkSession, stop: Event) -> DataFrame | None:
-        """Rows that equality deletes remove, as ``file, pos, scope``; may repeat. None where there are none."""
-        read = [match for match in self._unit.matches if pieces(match)]
-        mapping, budget, scratch = self._unit.name_mapping, self._budget, self._scratch
-        found = [
-            matched(session, match, self._io, mapping, budget, scratch, f"deletes-{number}", stop.is_set)
-            for number, match in enumerate(read)
-        ]
-        frames = [frame for frame in found if frame is not None]
-        return reduce(DataFrame.unionByName, frames) if frames else None
-
-    def before(self, session: SparkSession) -> DataFrame | None:
-        """Rows that position delete files remove already, as ``file, pos, scope``; may repeat."""
-        return self._earlier.frame(session, self._budget.cores)
+    def resolved(self, session: SparkSession, stop: Stop) -> Gone:
+        """The rows that equality deletes remove, and those that position delete files remove already; not vectors'."""
+        unit, scratch = self._unit, self._scratch
+        matcher = Matcher(session, self._io, unit.name_mapping, self._budget, scratch, stop.is_set)
+        read = [match for match in unit.matches if pieces(match)]
+        fresh = [runs for number, match in enumerate(read) for runs in matcher.removed(match, f"deletes-{number}")]
+        return Gone(fresh, self._earlier.removed(session, self._budget.cores))
 
     def named(self) -> dict[str, tuple[str, ...]]:
-        """For each file of several data files, all paths that it names; there once :meth:`before` was computed."""
+        """For each file of several data files, all paths that it names; there once they are resolved."""
         return self._earlier.named()
 
-    def spool(self, session: SparkSession, stop: Event) -> None:
+    def spool(self, session: SparkSession, stop: Stop) -> None:
         """Leave in scratch, for each data file that loses rows, the positions of all of them; :func:`gone` reads it.
 
         Vectors are part of them. Memory is bounded by the positions of one data file for each thread.
         """
-        frames = [frame for frame in (self.fresh(session, stop), self.before(session)) if frame is not None]
-        if frames:
-            together = reduce(DataFrame.unionByName, frames).withColumn("fresh", f.lit(True))
-            ordered = together.repartition("file").sortWithinPartitions("file", "pos").select("file", "pos", "fresh")
-            ordered.mapInArrow(_spooler(self._scratch), _DONE).collect()
+        deleted, scratch = self.resolved(session, stop), self._scratch
+        counts = deleted.counts()
+        files = list(counts)
+        tasks = tasks_for(list(counts.values()), self._budget.cores)
+
+        def write(task: int) -> Iterator[int]:
+            for file in (files[index] for index in tasks[task]):
+                with open(_file(scratch, file), "wb") as spool:
+                    for run in deleted.read(file):
+                        spool.write(run.positions.tobytes())
+            yield from ()
+
+        spread(session, len(tasks), scratch, write)
         with_vector = [target for target in self._unit.targets if target.vector is not None]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._add_vector, with_vector))
@@ -91,17 +88,6 @@ def gone(scratch: Path, file: int) -> Positions | None:
     if not path.exists() or not path.stat().st_size:
         return None
     return np.memmap(path, dtype=np.int64, mode="r")
-
-
-def _spooler(scratch: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            for run in runs(batches):
-                with open(_file(scratch, run.target), "ab") as spool:
-                    spool.write(run.positions.astype(np.int64).tobytes())
-        yield from ()
-
-    return write
 
 
 def _file(scratch: Path, file: int) -> Path:

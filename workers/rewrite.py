@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 from pyiceberg.io import FileIO
 from pyspark.sql import SparkSession
@@ -25,7 +24,7 @@ from workers.resolve import Deletes
 from workers.rewriting import Arrangement, RewriteResult, RewriteUnit
 from workers.rows import RowReader
 from workers.rowtypes import written_schema
-from workers.supervisor import supervised
+from workers.supervisor import Stop, supervised
 
 
 def rewrite(
@@ -91,7 +90,7 @@ class Rewrite:
         """Data files that were read to their end."""
         return counted(self._scratch, self._pieces, READ)
 
-    def result(self, stop: Event) -> RewriteResult:
+    def result(self, stop: Stop) -> RewriteResult:
         """Do it all; ``stop`` says that nobody waits for it any more."""
         unit, most = self._unit, self._budget.shuffle_tasks
         deletes = Deletes(unit.deletes, self._io, self._budget, self._scratch, noted=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -17,11 +18,14 @@ from workers.batches import gathered
 from workers.bounds import Bounds, may_match
 from workers.counter import count
 from workers.dealing import dealt
-from workers.deletes import arrow_schema, key_hashes, spark_schema
+from workers.deletes import Stopped, arrow_schema, key_hashes, spark_schema
 from workers.failures import told
 from workers.fields import Leaf
 from workers.keyfilter import KeyFilter
-from workers.keys import KeyReader
+from workers.keyindex import KeyIndex
+from workers.keys import KeyBatch, KeyReader
+from workers.positionruns import PositionRuns, PositionRunWriter
+from workers.spread import spread
 from workers.unit import KeyFile, Match
 
 #: A file of more rows is read by several tasks, each with row groups of its own.
@@ -62,7 +66,7 @@ def pieces(match: Match) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads data files in Spark's tasks: rows that may match, as ``file, pos, scope, seq, k0, …``."""
+    """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match."""
 
     reader: KeyReader
     is_global: bool
@@ -72,42 +76,68 @@ class Scan:
     bounds: tuple[Bounds | None, ...]
     scratch: Path
 
-    @property
-    def schema(self) -> pa.Schema:
-        """What :meth:`rows` gives."""
-        return pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
-
-    def frame(self, session: SparkSession, pieces: Sequence[Piece], cores: int) -> DataFrame:
-        """All rows of the pieces that may match; all that do match are among them."""
+    def removed(
+        self,
+        session: SparkSession,
+        pieces: Sequence[Piece],
+        cores: int,
+        index: Path,
+        name: str,
+        stopped: Callable[[], bool],
+    ) -> list[PositionRuns]:
+        """The rows that the deletes of an index remove, in files of scratch that begin with ``name``."""
         tasks = _tasks(pieces, cores)
-        ids = session.range(0, len(tasks), 1, len(tasks))
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with told(self.scratch):
-                keys, schema = KeyFilter.open(self.keys), self.schema
-                work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
-                yield from gathered(rows for piece in work for rows in self.rows(piece, keys, schema))
+        def work(number: int) -> Iterator[PositionRuns]:
+            keys, deletes = KeyFilter.open(self.keys), KeyIndex.open(index, self.is_global)
+            with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
+                for piece in tasks[number]:
+                    file = piece.file
+                    for batch, found in self._candidates(piece, keys, stopped):
+                        columns = [column.take(pa.array(found)) for column in batch.columns]
+                        gone = deletes.removes(columns, file.scope, file.sequence_number)
+                        writer.add(file.index, found[gone] + batch.start)
+                yield writer.close()
 
-        return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
+        return spread(session, len(tasks), self.scratch, work)
 
-    def rows(self, piece: Piece, keys: KeyFilter, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Rows of one piece. Row groups are left out by their statistics, rows by the filter."""
-        file = piece.file
-        for batch in self.reader.read(file, share=piece.share, keep=self._keep):
-            found = np.flatnonzero(keys.may_contain(key_hashes(self.is_global, file, batch.columns)))
-            if not found.size:
-                continue
-            rows = pa.array(found)
-            yield pa.RecordBatch.from_arrays(
-                [
+    def candidates(self, session: SparkSession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+        """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
+        tasks = _tasks(pieces, cores)
+        schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
+
+        def rows(piece: Piece, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
+            file = piece.file
+            for batch, found in self._candidates(piece, keys, lambda: False):
+                columns = [
                     pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
                     pa.array(found + batch.start),
                     pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
                     pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
-                    *(column.take(rows) for column in batch.columns),
-                ],
-                schema=schema,
-            )
+                    *(column.take(pa.array(found)) for column in batch.columns),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with told(self.scratch):
+                keys = KeyFilter.open(self.keys)
+                work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
+                yield from gathered(batch for piece in work for batch in rows(piece, keys))
+
+        ids = session.range(0, len(tasks), 1, len(tasks))
+        return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
+
+    def _candidates(
+        self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]
+    ) -> Iterator[tuple[KeyBatch, npt.NDArray[np.int64]]]:
+        """Batches of a piece with the rows that may match: row groups go by statistics, rows by the filter."""
+        file = piece.file
+        for batch in self.reader.read(file, share=piece.share, keep=self._keep):
+            if stopped():
+                raise Stopped
+            found = np.flatnonzero(keys.may_contain(key_hashes(self.is_global, file, batch.columns)))
+            if found.size:
+                yield batch, found
         count(self.scratch, file.index)
 
     def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:

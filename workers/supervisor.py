@@ -23,10 +23,17 @@ _INTERVAL: Final = 0.5
 _PATIENCE: Final = 30.0
 
 
+class Stop(threading.Event):
+    """Says that nobody waits for the work any more. A Spark task gets one that is never set: Spark ends it."""
+
+    def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
+        return Stop, ()
+
+
 def supervised(
     session: SparkSession,
     group: str,
-    work: Callable[[threading.Event], T],
+    work: Callable[[Stop], T],
     tick: Callable[[], None],
     interval: float = _INTERVAL,
 ) -> T:
@@ -35,7 +42,7 @@ def supervised(
     Whatever is raised here, by ``tick`` or by a signal handler, sets the event that ``work`` is given, cancels the jobs
     of the group, waits until ``work`` has ended (half a minute at most), and goes on to the caller.
     """
-    stop = threading.Event()
+    stop = Stop()
     outcome: list[T] = []
     failure: list[BaseException] = []
     ended = threading.Event()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.countingio import counting_io, opened
 from tests.support.enginecase import SMALL, TINY, Case
-from workers import scan
+from workers import scan, supervisor
 from workers.convert import convert, paths
 from workers.errors import CorruptFile, TaskFailed, UnsupportedFile
 from workers.scratch import scratch
@@ -263,9 +263,16 @@ class TestProgress:
 
 
 class TestInterrupts:
-    def test_a_signal_ends_the_work_in_spark(self, spark: object, v2: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("in_spark", [True, False])
+    def test_a_signal_ends_the_work(
+        self, spark: object, v2: Case, monkeypatch: pytest.MonkeyPatch, in_spark: bool
+    ) -> None:
         assert isinstance(spark, SparkSession)
-        self._endless(v2)
+        if in_spark:
+            monkeypatch.setattr(scan, "_TASK_ROWS", 1)  # so that there is more than one task
+        else:
+            monkeypatch.setattr(supervisor, "_PATIENCE", 1.0)
+        pipe = self._endless(v2)
 
         class TimeIsUp(Exception):
             pass
@@ -285,6 +292,8 @@ class TestInterrupts:
             signal.signal(signal.SIGUSR1, previous)
         assert time.monotonic() - started < 40
         self._idle(spark)
+        if not in_spark:
+            pipe.open("wb").close()  # what waited for it goes on, and finds that it has ended
         assert v2.outputs() == []
 
     def test_an_error_of_the_progress_ends_it_too(self, spark: object, v2: Case) -> None:
@@ -299,12 +308,14 @@ class TestInterrupts:
         self._idle(spark)
         assert v2.outputs() == []
 
-    def _endless(self, case: Case) -> None:
+    def _endless(self, case: Case) -> Path:
         """A named pipe that nobody writes to, in place of a data file."""
-        path = case.add(LETTERS, 1)
+        path = Path(case.add(LETTERS, 1))
+        case.add(LETTERS, 1)
         case.delete((1,), [(5,)], 2)
-        Path(path).unlink()
+        path.unlink()
         os.mkfifo(path)
+        return path
 
     def _idle(self, spark: SparkSession) -> None:
         tracker = spark.sparkContext.statusTracker()

@@ -93,13 +93,14 @@ def deleted(unit: ConversionUnit, result: ConversionResult) -> Counter[tuple[str
 def budgets() -> dict[str, Budget]:
     usual = budget_of(Settings(broker_url=""))
     return {
-        "small": usual,
-        "large": dataclasses.replace(usual, broadcast_bytes=8192),
-        "in small batches": dataclasses.replace(usual, broadcast_bytes=0, batch_bytes=1),
+        "indexed": usual,
+        "broadcast": dataclasses.replace(usual, index_bytes=0),
+        "shuffled": dataclasses.replace(usual, index_bytes=0, broadcast_bytes=8192),
+        "in small batches": dataclasses.replace(usual, index_bytes=0, broadcast_bytes=0, batch_bytes=1),
     }
 
 
-def test_shuffled_deletes_are_what_broadcast_ones_are(stream: StreamTable, spark: Any, tmp_path: Path) -> None:
+def test_shuffled_deletes_are_what_indexed_ones_are(stream: StreamTable, spark: Any, tmp_path: Path) -> None:
     judged = unit_of(stream, "judged")
     expected = plainengine.convert(judged, stream.table.io)
     assert expected.new_positions > 200
@@ -125,7 +126,7 @@ def counting(log: Path) -> PyArrowFileIO:
     return Counting()
 
 
-@pytest.mark.parametrize("kind", ["small", "large"])
+@pytest.mark.parametrize("kind", ["indexed", "broadcast", "shuffled"])
 def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path: Path, kind: str) -> None:
     """Data files once for each set of ids, position delete files and vectors once."""
     unit = unit_of(stream, f"once{kind}")
@@ -147,7 +148,7 @@ def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path
 
 def measured(keys: int, rows: int, version: int, seconds: int) -> dict[str, Any]:
     """A conversion in a process of its own, with a heap of 512 MB."""
-    command = [sys.executable, "-m", "tests.support.measured", *map(str, (keys, rows, 512, version))]
+    command = [sys.executable, "-m", "tests.support.measured", *map(str, (keys, rows, 512, 16, version))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -159,7 +160,7 @@ BOUND = (512 + 1200) * MB
 
 
 def test_many_deletes_in_little_memory() -> None:
-    """1.2 million keys, of which the budget for a broadcast holds a fraction."""
+    """1.2 million keys, of which the budgets for an index and a broadcast hold a fraction."""
     found = measured(1_200_000, 1_000_000, 2, 280)
     assert found["positions"] == 100_000
     assert found["peak"] < BOUND

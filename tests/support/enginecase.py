@@ -40,9 +40,9 @@ COLUMNS: list[tuple[int, str, pa.DataType, PrimitiveType]] = [
     (2, "name", pa.string(), StringType()),
     (3, "group", pa.int64(), LongType()),
 ]
-SMALL = Budget(cores=2, heap_bytes=512 << 20, broadcast_bytes=32 << 20, batch_bytes=4 << 20, rows_bytes=8 << 20)
+SMALL = Budget(2, 512 << 20, broadcast_bytes=32 << 20, batch_bytes=4 << 20, rows_bytes=8 << 20, index_bytes=8 << 20)
 #: Nothing is small enough to be broadcast.
-TINY = replace(SMALL, broadcast_bytes=64)
+TINY = replace(SMALL, broadcast_bytes=512, batch_bytes=1, index_bytes=0)
 
 
 @dataclass

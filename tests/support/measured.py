@@ -81,11 +81,11 @@ def watched() -> tuple[list[int], threading.Event]:
     return peak, stop
 
 
-def main(keys: int, rows: int, heap_mb: int, version: int) -> None:
+def main(keys: int, rows: int, heap_mb: int, index_mb: int, version: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = unit(folder, keys, rows, 4, version)
-        budget = Budget(2, heap_mb << 20, (heap_mb << 20) // 16, 32 << 20, 64 << 20)
+        budget = Budget(2, heap_mb << 20, (heap_mb << 20) // 16, 32 << 20, 64 << 20, index_mb << 20)
         scratch = folder / "scratch"
         scratch.mkdir()
         peak, stop = watched()

@@ -65,7 +65,7 @@ def main(rows: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = unit(folder, rows)
-        budget = Budget(2, 512 * MB, 32 * MB, 8 * MB, rows_bytes=16 * MB)
+        budget = Budget(2, 512 * MB, 32 * MB, 8 * MB, rows_bytes=16 * MB, index_bytes=8 * MB)
         scratch = folder / "scratch"
         scratch.mkdir()
         peak, stop = watched()

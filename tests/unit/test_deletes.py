@@ -21,7 +21,7 @@ from workers.machine import Budget
 from workers.unit import KeyColumn, KeyFile, Match
 
 MB = 1 << 20
-BUDGET = Budget(cores=2, heap_bytes=512 * MB, broadcast_bytes=32 * MB, batch_bytes=4 * MB, rows_bytes=8 * MB)
+BUDGET = Budget(2, 512 * MB, broadcast_bytes=32 * MB, batch_bytes=4 * MB, rows_bytes=8 * MB, index_bytes=8 * MB)
 COLUMNS = (KeyColumn(1, LongType()), KeyColumn(2, StringType()))
 
 
