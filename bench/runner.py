@@ -101,7 +101,7 @@ class Judge:
     def _case(self, workload: Workload, case: Case) -> CaseResult:
         self._say(f"[bold]{workload.name}, {case.name}[/bold]: {case.title}")
         made = master(self._data, case.master, case.recipe)
-        turns = [_Turn(entry) for entry in case.entries if not self._only or entry.program in self._only]
+        turns = [_Turn(entry, _does(entry)) for entry in case.entries if not self._only or entry.program in self._only]
         reader, before = self._ask_before(case, made)
         if case.together:
             self._rounds(turns, case, made, reader)
@@ -254,6 +254,11 @@ def failures(result: WorkloadResult) -> list[str]:
         if PROGRAMS[contest.program].ours and contest.outcome is not Outcome.RAN
     ]
     return [*result.wrong, *broken]
+
+
+def _does(entry: Entry) -> str:
+    """What an entry will be asked, as far as that is known before it starts."""
+    return "" if callable(entry.ask) else str(entry.ask["do"])
 
 
 def _or(chosen: int | None, usual: int) -> int:

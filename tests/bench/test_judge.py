@@ -91,6 +91,7 @@ def test_others_go_on_when_one_cannot(tmp_path: Path) -> None:
         "touch": (Outcome.RAN, None),
     }
     assert len(contests["touch"].counted) == 2
+    assert contests["stillborn"].does == contests["absent"].does == "touch"
     assert failures(result) == []  # nobody of ours
 
 
