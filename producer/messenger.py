@@ -14,11 +14,13 @@ from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings
 
-#: Task names, and the queue that each goes to.
+#: Task names, and the queue that each goes to. Who serves several takes what comes first here first: what was begun is
+#: brought to its end before more is begun, so that of many jobs the first ends early, and a plan is committed while the
+#: table is still as it was planned.
 PLAN, COMMIT, SWEEP = "icefleet.plan", "icefleet.commit", "icefleet.sweep"
 CONVERT, COMPACT = "icefleet.convert", "icefleet.compact"
 LOCATION = "icefleet-location"
-QUEUES = {PLAN: "plan", CONVERT: "convert", COMPACT: "compact", COMMIT: "commit", SWEEP: "sweep"}
+QUEUES = {COMMIT: "commit", CONVERT: "convert", COMPACT: "compact", PLAN: "plan", SWEEP: "sweep"}
 #: The task that stages a unit of each kind of work.
 STAGING = {Operation.CONVERT: CONVERT, Operation.COMPACT: COMPACT}
 

@@ -9,7 +9,7 @@ import sys
 import click
 
 from producer.errors import Reason, Refused
-from producer.messenger import QUEUES, STAGING, Messenger
+from producer.messenger import COMMIT, PLAN, QUEUES, STAGING, Messenger
 from producer.settings import Settings
 from tasks.budget import budget_of
 from workers.session import NoJava, find_java
@@ -54,7 +54,8 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     if unknown:
         raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
     Messenger(settings).check()
-    if set(queues.split(",")) & {QUEUES[task] for task in STAGING.values()}:
+    serves = [queue for queue in QUEUES.values() if queue in queues.split(",")]
+    if set(serves) & {QUEUES[task] for task in STAGING.values()}:
         budget = budget_of(settings, concurrency)
         try:
             find_java()
@@ -67,8 +68,9 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
 
     from tasks.app import app  # the application takes its settings from the environment when it is imported
 
-    arguments = ["worker", "-E", "-O", "fair", "--queues", queues, "--concurrency", str(concurrency)]
+    arguments = ["worker", "-E", "-O", "fair", "--queues", ",".join(serves), "--concurrency", str(concurrency)]
     arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
+    arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
     if beat:
         arguments += [
             "--beat",
@@ -77,3 +79,8 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         ]
     app.worker_main(arguments)
     sys.exit(0)
+
+
+def _tasks_per_unit(serves: list[str]) -> int:
+    """Celery counts tasks of any kind: a unit of a small job comes with one that plans it and one that commits it."""
+    return 1 + sum(QUEUES[task] in serves for task in (PLAN, COMMIT))
