@@ -1,7 +1,7 @@
 """Spark's own reading and writing of Parquet files, knowing nothing of tables: one session, asked by the judge.
 
-{"do": "copy", "files": ["file:///…"], "bytes": 1073741824, "target_bytes": 536870912,
-     "output": "file:///…", "folder": "copy"}
+One command: ``copy``, with ``files``, their ``bytes``, the ``target_bytes`` of what is written, and where to: a new
+``folder`` in ``output``.
 """
 
 from __future__ import annotations
