@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -43,6 +44,12 @@ def main() -> None:
 )
 @click.option("--runs", type=click.IntRange(1), help="Runs that count, instead of the size's.")
 @click.option(
+    "--patience",
+    default=math.inf,
+    type=click.FloatRange(0),
+    help="Seconds after which a contestant of a case has had enough runs, if three count; without end by default.",
+)
+@click.option(
     "--data",
     default="bench-data",
     show_default=True,
@@ -61,6 +68,7 @@ def run(
     workloads: tuple[str, ...],
     size_name: str,
     runs: int | None,
+    patience: float,
     data: Path,
     report: Path,
     only: str | None,
@@ -86,7 +94,7 @@ def run(
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     results: list[WorkloadResult] = []
     fetch = size_name == "full" if peers is None else peers
-    with Judge(data, size, console.print, only=chosen, fetch=fetch) as judge:
+    with Judge(data, size, console.print, only=chosen, fetch=fetch, patience=patience) as judge:
         for name in workloads or WORKLOADS:
             results.append(judge.measure(WORKLOADS[name]))
             save(report, results[-1])

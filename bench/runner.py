@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -24,6 +25,8 @@ from tasks.testing.checksum import Checksum
 
 #: Who is asked the queries; the first that can be had.
 _READERS = ("iceberg-spark", READER)
+#: Runs that a contestant has in any case, however slow it is.
+_FEWEST = 3
 
 
 @dataclass
@@ -36,6 +39,8 @@ class _Turn:
     outcome: Outcome = Outcome.RAN
     reason: str | None = None
     query_seconds: float | None = None
+    #: Seconds of all runs, those for warming up included.
+    spent: float = 0.0
 
     def result(self) -> Contest:
         entry = self.entry
@@ -61,6 +66,7 @@ class Judge:
         say: Told what is going on, a line at a time.
         only: Names of the programs that take part; all when empty.
         fetch: Whether to fetch peers that are not there.
+        patience: A contestant that has worked for so many seconds in a case has three runs that count, and no more.
     """
 
     def __init__(
@@ -71,11 +77,13 @@ class Judge:
         *,
         only: Sequence[str] = (),
         fetch: bool = False,
+        patience: float = math.inf,
     ) -> None:
         self._data = data
         self._size = size
         self._say = say
         self._only = frozenset(only)
+        self._patience = patience
         self._seats = Seats(data, fetch=fetch)
 
     def __enter__(self) -> Judge:
@@ -137,10 +145,13 @@ class Judge:
         for number in range(max(totals.values(), default=0)):
             shift = number % len(turns)
             for turn in (*turns[shift:], *turns[:shift]):  # nobody is always the first, or always behind the same
-                if turn.outcome is Outcome.RAN and number < totals[id(turn)]:
+                if turn.outcome is Outcome.RAN and number < totals[id(turn)] and not self._enough(turn):
                     counts = number >= warmups[id(turn)]
-                    last = number == totals[id(turn)] - 1
+                    last = reader is not None and turn.query_seconds is None and number >= totals[id(turn)] - _FEWEST
                     self._run(turn, case, made, reader if last else None, counts=counts)
+
+    def _enough(self, turn: _Turn) -> bool:
+        return turn.spent >= self._patience and len(turn.runs) >= _FEWEST
 
     def _seated(self, entry: Entry, case: Case) -> tuple[Outcome, str | None]:
         """Whether an entry can begin."""
@@ -160,6 +171,7 @@ class Judge:
             seat = self._seats.take(entry, case)
             with seat.place.put(made) as placed:
                 run = self._measured(seat, turn, case, placed)
+                turn.spent += run.seconds
                 if counts:
                     turn.runs.append(run)
                 elif run.difference:

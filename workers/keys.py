@@ -18,7 +18,7 @@ from workers.fields import Leaf, has_field_ids, leaves, structs
 from workers.parquet import open_parquet
 from workers.unit import KeyColumn, KeyFile
 
-_MAX_ROWS = 1 << 17
+_MAX_ROWS = 1 << 16
 _MIN_ROWS = 1 << 10
 
 

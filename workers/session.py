@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -26,6 +27,12 @@ __all__ = ["JAVA", "NoJava", "close", "find_java", "session"]
 log = logging.getLogger(__name__)
 
 _LOG: Final = "spark.log"
+#: Arrow's own allocator keeps what it was given: 200 MB of 1,000 in a conversion by text keys, and no faster.
+_POOL: Final = "system"
+#: Few rows reach the JVM: the first compiler is enough, and a unit is over before the second has paid (a third less
+#: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
+#: is collected for the first time.
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m")
 #: Where this package lies.
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _LOGGING: Final = """\
@@ -68,6 +75,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
             return _current.spark
         close()
     folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
+    pa.set_memory_pool(pa.system_memory_pool())
     try:
         _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
     except BaseException:
@@ -127,9 +135,7 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.driver.memory": f"{budget.heap_bytes >> 20}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Rows are few by the time they reach the JVM: the first compiler is enough, and a unit is over before the
-        # second has paid (a third less processor time for the first unit, no more for the largest).
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging_file.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join((*_JVM, f"-Dlog4j2.configurationFile={logging_file.as_uri()}")),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -137,6 +143,9 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         # Python workers import what this process imports, and nothing else that the current folder may hold.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(dict.fromkeys([*_import_path(), str(_ROOT)])),
         "spark.executorEnv.PYTHONSAFEPATH": "1",
+        "spark.python.daemon.module": "workers.daemon",
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": _POOL,
+        "spark.executorEnv.MALLOC_ARENA_MAX": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
         "spark.sql.adaptive.enabled": "true",
