@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,12 @@ def _of_this_python(start: Start, module: str) -> tuple[list[str], dict[str, str
     return command, {**inherited, **own, **start.place.environment}
 
 
+def _fleet(start: Start) -> tuple[list[str], dict[str, str]]:
+    if shutil.which("redis-server") is None:
+        raise Absent("there is no redis-server: install Redis 6.2 or newer")
+    return _of_this_python(start, "icefleet_fleet")
+
+
 def _own(module: str) -> Launch:
     return lambda start: _of_this_python(start, module)
 
@@ -91,6 +98,20 @@ _ALL: Final = (
         name="icefleet-cold",
         about="Icefleet's command line, a fresh process each time: the start of Python and Spark included",
         launch=_own("icefleet_cold"),
+        ours=True,
+        jvm=True,
+    ),
+    Program(
+        name="icefleet-steps",
+        about="Icefleet in one process, each step measured apart; a session is there only while it stages",
+        launch=_own("icefleet_steps"),
+        ours=True,
+        jvm=True,
+    ),
+    Program(
+        name="icefleet-fleet",
+        about="Icefleet as it is deployed: Redis, workers and an application that enqueues, processes of their own",
+        launch=_fleet,
         ours=True,
         jvm=True,
     ),

@@ -45,6 +45,16 @@ class Size:
     w5_interval: float
     #: W6: numbers of commits.
     w6_commits: tuple[int, ...]
+    #: Planning: partitions, commits, and data files that each commit adds to each partition.
+    planning_partitions: int
+    planning_commits: int
+    planning_files: int
+    #: Small tables: how many.
+    small_tables: int
+    #: Two workers: scale factor, batches of the stream, tables at a time.
+    two_scale: float
+    two_batches: int
+    two_tables: int
 
     def with_runs(self, runs: int | None) -> Size:
         """The same with another number of runs that count; None leaves it as it is."""
@@ -77,6 +87,13 @@ SMOKE = Size(
     w5_seconds=4.0,
     w5_interval=1.0,
     w6_commits=(3, 9),
+    planning_partitions=4,
+    planning_commits=40,
+    planning_files=2,
+    small_tables=4,
+    two_scale=0.01,
+    two_batches=2,
+    two_tables=2,
 )
 FULL = Size(
     name="full",
@@ -104,5 +121,12 @@ FULL = Size(
     w5_seconds=180.0,
     w5_interval=10.0,
     w6_commits=(25, 50, 100, 400),
+    planning_partitions=100,
+    planning_commits=200,
+    planning_files=5,
+    small_tables=200,
+    two_scale=1.0,
+    two_batches=20,
+    two_tables=4,
 )
 SIZES = {size.name: size for size in (SMOKE, FULL)}

@@ -30,10 +30,10 @@ def share_of(batch: int) -> float:
     return _SHARES[batch % len(_SHARES)]
 
 
-def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog) -> Iterable[Made]:
+def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog, name: str = TABLE) -> Iterable[Made]:
     """Lineitem, and batches of upserts: one data file and one equality delete file each in every partition."""
     lineitem = Lineitem(scale, SEED)
-    table = StreamTable.create(catalog, TABLE, SCHEMA, spec=SPEC if bucketed else UNPARTITIONED_PARTITION_SPEC)
+    table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC if bucketed else UNPARTITIONED_PARTITION_SPEC)
     files = _FILES if bucketed else _FILES * 4
     truth = load(table, [lineitem.loaded], ceil(len(lineitem) / files))
     facts = loaded(table)

@@ -1,0 +1,61 @@
+"""Icefleet step by step in one process, each step measured apart: the plan, the staging, the commit and clean-up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from bench.peers.serving import claim_stdout, serve
+from bench.watch import Watch
+from producer import Fleet
+from producer.errors import Failed
+from producer.messages import Operation, Request, Status
+from producer.settings import Settings
+from tasks.job import JobContext
+from tasks.rounds import Ended, Stage, advance, begin
+from tasks.staging import stage
+from workers import session
+
+T = TypeVar("T")
+
+
+def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A conversion; before it, the plan of a compaction too, which nothing comes of."""
+    settings, facts = Settings.load(), dict[str, Any]()
+    catalog, name = asked["catalog"]["name"], asked["table"]
+    planned = _step(facts, "plan_compaction", lambda: Fleet().plan(name, catalog=catalog, operation=Operation.COMPACT))
+    facts["compaction_files"] = sum(unit.files for unit in planned.plan.units)
+    del planned
+    request = Request.new(name, catalog=catalog)
+    step = _step(facts, "plan", lambda: begin(request, settings))
+    if not isinstance(step, Stage):
+        raise Failed(f"nothing is planned: {step}")
+    plan, units = step.plan, step.units
+    facts |= {"units": len(units), "files": sum(unit.files for unit in plan.units)}
+    context = JobContext.open(request.job, plan.location)
+
+    def stage_all() -> None:
+        for unit in units:
+            stage(context, plan, unit, settings, lambda done, files: None)
+
+    _step(facts, "stage", stage_all)
+    session.close()  # who commits needs none
+    ended = _step(facts, "commit", lambda: advance(context, settings))
+    if not isinstance(ended, Ended) or ended.report is None or ended.report.status is not Status.COMMITTED:
+        raise Failed(f"it was not committed: {ended}")
+    return facts | ended.report.model_dump(mode="json", exclude={"failures", "seconds"})
+
+
+def _step(facts: dict[str, Any], name: str, work: Callable[[], T]) -> T:
+    """Do a step, and note what it took of this process."""
+    with Watch(os.getpid()) as watch:
+        done = work()
+        taken = watch.taken()
+    facts[f"{name}_seconds"], facts[f"{name}_cpu_seconds"] = taken.seconds, taken.cpu_seconds
+    facts[f"{name}_peak_bytes"] = taken.peak_bytes
+    return done
+
+
+if __name__ == "__main__":
+    serve(claim_stdout(), {"convert": convert}, {})
