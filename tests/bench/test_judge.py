@@ -56,6 +56,15 @@ def test_queries_are_asked_before_and_after(tmp_path: Path, together: bool) -> N
     assert len(case.contests[0].counted) == 2
 
 
+def test_a_slow_contestant_has_three_runs(tmp_path: Path) -> None:
+    size = dataclasses.replace(SIZE, runs=5, warmups=1, queries=1)
+    asked = workload(ask("touch"), query="select sum(id) as s from {table}")
+    with Judge(tmp_path / "data", size, lambda line: None, patience=0.0) as judge:
+        (case,) = judge.measure(asked).cases
+    assert len(case.contests[0].counted) == 3
+    assert case.contests[0].query_seconds is not None
+
+
 def test_rows_that_differ_do_not_count(tmp_path: Path) -> None:
     result = _measure(tmp_path, workload(ask("touch"), master="wrong", recipe=wrong_recipe))
     (contest,) = result.cases[0].contests
