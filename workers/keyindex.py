@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 #: Bytes of a delete besides its key: hash, sequence number, scope.
 ROW_BYTES: Final = 8 + 8 + 4
 #: Deletes of one segment.
-_SEGMENT_ROWS: Final = 1 << 20
+_SEGMENT_ROWS: Final = 1 << 19
 _SEGMENT_BYTES: Final = 32 << 20
 
 

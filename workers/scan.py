@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +23,7 @@ from workers.fields import Leaf
 from workers.keyfilter import KeyFilter
 from workers.keyindex import KeyIndex
 from workers.keys import KeyBatch, KeyReader
-from workers.positionruns import PositionRuns, PositionRunWriter
+from workers.positionruns import PositionRuns, PositionRunWriter, Positions
 from workers.spread import spread
 from workers.unit import KeyFile, Match
 
@@ -34,6 +33,8 @@ _TASKS_PER_CORE: Final = 3
 #: What opening a file costs, in rows read in that time, and what a task of its own is worth.
 _FILE_ROWS: Final = 50_000
 _TASK_ROWS: Final = 1_000_000
+#: Rows that are looked up in an index at a time, at least, as far as a file has them.
+_LOOKED_UP: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,9 @@ class Scan:
             with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
                 for piece in tasks[number]:
                     file = piece.file
-                    for batch, found in self._candidates(piece, keys, stopped):
-                        columns = [column.take(pa.array(found)) for column in batch.columns]
+                    for positions, columns in _together(self._candidates(piece, keys, stopped)):
                         gone = deletes.removes(columns, file.scope, file.sequence_number)
-                        writer.add(file.index, found[gone] + batch.start)
+                        writer.add(file.index, positions[gone])
                 yield writer.close()
 
         return spread(session, len(tasks), self.scratch, work)
@@ -129,7 +129,7 @@ class Scan:
 
     def _candidates(
         self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]
-    ) -> Iterator[tuple[KeyBatch, npt.NDArray[np.int64]]]:
+    ) -> Iterator[tuple[KeyBatch, Positions]]:
         """Batches of a piece with the rows that may match: row groups go by statistics, rows by the filter."""
         file = piece.file
         for batch in self.reader.read(file, share=piece.share, keep=self._keep):
@@ -142,6 +142,26 @@ class Scan:
 
     def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
         return may_match(group, self.reader.columns, leaves, self.bounds)
+
+
+def _together(
+    candidates: Iterator[tuple[KeyBatch, Positions]],
+) -> Iterator[tuple[Positions, list[pa.Array]]]:
+    """Positions and keys of the candidates of several batches: together they are looked up in half the time."""
+    waiting: list[tuple[Positions, list[pa.Array]]] = []
+    for batch, found in candidates:
+        rows = pa.array(found)
+        waiting.append((found + batch.start, [column.take(rows) for column in batch.columns]))
+        if sum(positions.size for positions, _ in waiting) >= _LOOKED_UP:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(some: Sequence[tuple[Positions, list[pa.Array]]]) -> tuple[Positions, list[pa.Array]]:
+    positions, columns = zip(*some, strict=True)
+    return np.concatenate(positions), [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
 
 
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
