@@ -1,4 +1,4 @@
-"""The report: a page of tables and pictures, made from results and nothing else."""
+"""The report: a page of tables and pictures, made from results; only what limits them is written by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from bench.roster import PROGRAMS
 from bench.targets import Reached, targets
 
 _PAGE = "README.md"
+#: The one page beside the results that is written by hand.
+_LIMITS = "limits.md"
 _HEAD = (
     "contestant",
     "median",
@@ -38,7 +40,7 @@ def write(folder: Path, workloads: Mapping[str, Workload]) -> Path:
         workloads: All that there are; those without results are named as not run.
     """
     results = Results.load(folder)
-    lines = [*_opening(results), *_targets(results)]
+    lines = [*_opening(results), *_targets(results), *_limits(folder)]
     for name, workload in workloads.items():
         lines += [f"## {workload.title}", "", workload.about, ""]
         if (result := results.workloads.get(name)) is None:
@@ -95,6 +97,13 @@ def _targets(results: Results) -> Iterator[str]:
 
     rows = [[one.workload, one.goal, one.reached or text.NOTHING, verdict(one)] for one in targets(results)]
     yield from (*text.table(("", "target", "reached", ""), rows, words=4), "")
+
+
+def _limits(folder: Path) -> Iterator[str]:
+    """What somebody found out about targets that are missed: a profile says more than a figure."""
+    found = folder / _LIMITS
+    if found.exists():
+        yield from ("### What limits it", "", found.read_text(encoding="utf-8").strip(), "")
 
 
 def _workload(result: WorkloadResult) -> Iterator[str]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from workers import allocation
 from workers.java import JAVA, NoJava, find_java
 from workers.machine import Budget
 from workers.scratch import folder_of_this_process
@@ -27,8 +27,6 @@ __all__ = ["JAVA", "NoJava", "close", "find_java", "session"]
 log = logging.getLogger(__name__)
 
 _LOG: Final = "spark.log"
-#: Arrow's own allocator keeps what it was given: 200 MB of 1,000 in a conversion by text keys, and no faster.
-_POOL: Final = "system"
 #: Few rows reach the JVM: the first compiler is enough, and a unit is over before the second has paid (a third less
 #: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
 #: is collected for the first time.
@@ -75,7 +73,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
             return _current.spark
         close()
     folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
-    pa.set_memory_pool(pa.system_memory_pool())
+    allocation.give_back()
     try:
         _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
     except BaseException:
@@ -144,8 +142,7 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(dict.fromkeys([*_import_path(), str(_ROOT)])),
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.daemon.module": "workers.daemon",
-        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": _POOL,
-        "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+        **{f"spark.executorEnv.{name}": value for name, value in allocation.ENVIRONMENT.items()},
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
         "spark.sql.adaptive.enabled": "true",

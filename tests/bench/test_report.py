@@ -75,6 +75,13 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     assert {reached.verdict for reached in targets(Results())} == {"not run"}
 
 
+def test_what_limits_it_is_said_beside_the_targets(tmp_path: Path) -> None:
+    assert "What limits it" not in _page(tmp_path, _result("w0"))
+    (tmp_path / "limits.md").write_text("The disk.\n")
+    page = _page(tmp_path, _result("w0"))
+    assert page.index("## Targets") < page.index("The disk.") < page.index("## Title of w0")
+
+
 def test_who_is_absent_or_failed_is_named_with_the_reason(tmp_path: Path) -> None:
     absent = Contest("iceberg-spark", "iceberg-spark", Outcome.ABSENT, "no Maven: install it")
     failed = Contest("icefleet", "icefleet", Outcome.FAILED, "a `pipe` | broke", (_run(1.0),))
