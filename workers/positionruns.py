@@ -80,8 +80,9 @@ class PositionRunWriter:
 
     def add_rows(self, files: Files, positions: Positions) -> None:
         """Add rows of any data files in any order; a bounded number of them waits to be sorted."""
-        self._waiting.append((files, positions))
-        self._rows += files.size
+        if files.size:
+            self._waiting.append((files, positions))
+            self._rows += files.size
         if self._rows >= _SORTED_AT_A_TIME:
             self._flush()
 

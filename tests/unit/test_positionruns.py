@@ -62,6 +62,13 @@ def test_files_that_lose_nothing_new_do_not_count_as_fresh(tmp_path: Path) -> No
     assert gone.counts() == {1: 2, 2: 1}
 
 
+def test_no_rows(tmp_path: Path) -> None:
+    with PositionRunWriter(tmp_path / "a") as writer:
+        writer.add_rows(np.empty(0, np.int32), np.empty(0, np.int64))
+        made = writer.close()
+    assert Gone([], [made]).counts() == {}
+
+
 def test_nothing() -> None:
     assert Gone([], []).counts() == {}
     assert tasks_for([], 2) == []
