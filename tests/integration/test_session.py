@@ -17,8 +17,15 @@ SCRIPT = """
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 from tests.support.enginecase import SMALL, Case
 from workers import session
+
+
+def pool():
+    return pa.RecordBatch.from_pydict({"pool": [pa.default_memory_pool().backend_name]})
+
 
 folder = Path(sys.argv[1])
 spill = folder / "spill"
@@ -28,6 +35,8 @@ case.delete((1,), [(5,)], 2)
 
 spark = session.session(SMALL, spill)
 assert session.session(SMALL, spill) is spark
+pools = spark.range(1).mapInArrow(lambda batches: (pool() for _ in batches), "pool string").collect()
+assert [row.pool for row in pools] == [pa.default_memory_pool().backend_name] == ["system"]
 assert case.check(spark).new_positions == 1
 (kept,) = spill.iterdir()
 assert (kept / "spark.log").exists()
