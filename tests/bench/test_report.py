@@ -76,9 +76,10 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
 
 
 def test_what_limits_it_is_said_beside_the_targets(tmp_path: Path) -> None:
-    assert "What limits it" not in _page(tmp_path, _result("w0"))
+    result = _result("w0", _case("int64", _contest("icefleet", 1.0)))
+    assert "What limits it" not in _page(tmp_path, result)
     (tmp_path / "limits.md").write_text("The disk.\n")
-    page = _page(tmp_path, _result("w0"))
+    page = _page(tmp_path, result)
     assert page.index("## Targets") < page.index("The disk.") < page.index("## Title of w0")
 
 
