@@ -29,7 +29,7 @@ class TestOneJob:
         assert {progress.units for progress in seen if progress.status == Status.STAGING} == {PARTITIONS}
         dones = [progress.done for progress in seen]
         assert dones == sorted(dones)
-        assert len(set(dones)) > 3, dones
+        assert any(0 < done < PARTITIONS for done in dones), dones
         statuses = [progress.status for progress in seen]
         order = [Status.QUEUED, Status.STAGING, Status.COMMITTING, Status.COMMITTED]
         assert statuses == sorted(statuses, key=order.index)
