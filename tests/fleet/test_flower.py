@@ -90,7 +90,8 @@ def test_plan_and_commit_are_seen_too(fleet: LocalFleet, converted: Converted) -
         ("icefleet.plan", f"{PARTITIONS} units to stage"),
         ("icefleet.commit", f"committed: snapshot {converted.report.snapshot_id}, "),
     ):
-        tasks = _of_job(fleet.flower(f"/api/tasks?taskname={name}"), converted.job.id)
+        found = fleet.flower(f"/api/tasks?search={converted.job.id}")
+        tasks = [task for task in _of_job(found, converted.job.id) if task["name"] == name]
         assert any(_shown(task).startswith(result) for task in tasks), tasks
 
 
