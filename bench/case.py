@@ -78,6 +78,8 @@ class Case:
     cores: int = 2
     #: Entries take turns run by run, so that noise hits all alike; otherwise one ends before the next starts.
     together: bool = True
+    #: Of entries of one program that do the same, those after one that finished are left out: they differ by heap.
+    smallest: bool = False
     #: What goes on meanwhile.
     stream: Callable[[Placed], AbstractContextManager[Stream]] | None = None
 

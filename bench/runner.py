@@ -114,7 +114,10 @@ class Judge:
         if case.together:
             self._rounds(turns, case, made, reader)
         else:
-            for turn in turns:
+            for turn in list(turns):
+                if case.smallest and any(_finished(other) and _alike(other, turn) for other in turns):
+                    turns.remove(turn)
+                    continue
                 self._rounds([turn], case, made, reader)
                 self._release([turn], case)
         self._release(turns, case)
@@ -266,6 +269,14 @@ def failures(result: WorkloadResult) -> list[str]:
         if PROGRAMS[contest.program].ours and contest.outcome is not Outcome.RAN
     ]
     return [*result.wrong, *broken]
+
+
+def _finished(turn: _Turn) -> bool:
+    return turn.outcome is Outcome.RAN and bool(turn.runs)
+
+
+def _alike(one: _Turn, other: _Turn) -> bool:
+    return (one.entry.program, one.does) == (other.entry.program, other.does)
 
 
 def _does(entry: Entry) -> str:

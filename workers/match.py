@@ -17,6 +17,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from workers import allocation
 from workers.batches import gathered
 from workers.deletes import Spool, key_names, read_part, spark_schema, spool
 from workers.failures import told
@@ -59,6 +60,7 @@ class Matcher:
         if deletes.bytes + deletes.rows * ROW_BYTES <= self.budget.index_bytes:
             index = self.scratch / name / "index"
             KeyIndex.create(index, deletes, match.is_global)
+            allocation.trim()  # 80 MB of 300 after three million keys
             return data.removed(self.session, work, self.budget.cores, index, name, self.stopped)
         return written(self._joined(match, deletes, data, work), self.scratch, name)
 

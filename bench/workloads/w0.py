@@ -72,7 +72,7 @@ def _case(size: Size, name: str, kind: str, title: str, entries: Sequence[Entry]
         master=f"w0-{kind}-{files}x{size.w0_rows}-{deleted}-in-{size.w0_delete_files}-v{_VERSION}",
         recipe=recipe(kind, files, size.w0_rows, deleted, size.w0_delete_files),
         entries=entries,
-        query=KINDS[kind][1],
+        query=KINDS[kind][1] if times == 1 else None,  # a reader would be stopped before and after it
     )
 
 

@@ -40,6 +40,7 @@ def recipe(commits: int) -> Recipe:
 
 
 def _case(commits: int) -> Case:
+    # Without the option the newest delete would stay, and the two would not leave the same.
     rewrite = {"do": "rewrite", "options": {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}}
     return Case(
         name=str(commits),

@@ -56,6 +56,14 @@ def test_queries_are_asked_before_and_after(tmp_path: Path, together: bool) -> N
     assert len(case.contests[0].counted) == 2
 
 
+def test_the_smallest_heap_that_finishes_is_enough(tmp_path: Path) -> None:
+    tried = [("small", 0.001), ("enough", 900.0), ("ample", 900.0)]
+    entries = [ask("touch", label=label, limit=limit) for label, limit in tried]
+    result = _measure(tmp_path, workload(*entries, ask("idle", commits=False), together=False, smallest=True))
+    outcomes = {name: contest.outcome for name, contest in _contests(result).items()}
+    assert outcomes == {"small": Outcome.LATE, "enough": Outcome.RAN, "idle": Outcome.RAN}
+
+
 def test_a_slow_contestant_has_three_runs(tmp_path: Path) -> None:
     size = dataclasses.replace(SIZE, runs=5, warmups=1, queries=1)
     asked = workload(ask("touch"), query="select sum(id) as s from {table}")
