@@ -15,7 +15,7 @@ from bench.sizes import Size
 from bench.workloads import w3
 
 #: What is asked; how many MB a unit reads: a table of this size is to have several of them; and how many times as many
-#: tables there are: throughput is asked for, so the first plan and the last commit, which nobody shares, must be little.
+#: tables there are: it is about throughput, so the first plan and the last commit, which nobody shares, must be little.
 _WORK: Final[Mapping[str, tuple[Mapping[str, Any], int, int]]] = {
     "convert": ({"do": "convert"}, 4, 2),
     "compact": ({"do": "compact", "options": {"delete-file-threshold": 1}}, 64, 1),
