@@ -104,7 +104,7 @@ class Contestant:
                 raise
             taken = watch.taken(when)
         if "error" in answer:
-            raise Failed(str(answer["error"]))
+            raise Failed(f"{answer['error']}{self._out_of_memory()}")
         return Answer(answer["done"], taken)
 
     def close(self) -> None:
@@ -142,8 +142,17 @@ class Contestant:
         raise Failed(f"died with exit status {self._process.poll()}{self._last_words()}")
 
     def _last_words(self) -> str:
+        return self._out_of_memory() or _told([line for line in self._said() if line.strip()])
+
+    def _out_of_memory(self) -> str:
+        """What its JVM said of that, if it did: the error that is answered with may tell of what came of it only."""
+        return _told([line for line in self._said() if "OutOfMemory" in line])
+
+    def _said(self) -> list[str]:
         with self._log.open("rb") as log:
             log.seek(self._log_from)
-            lines = log.read()[-20_000:].decode(errors="replace").splitlines()
-        telling = [line for line in lines if "OutOfMemory" in line] or [line for line in lines if line.strip()]
-        return f": {telling[-1].strip()[:300]}" if telling else ""
+            return log.read()[-100_000:].decode(errors="replace").splitlines()
+
+
+def _told(lines: list[str]) -> str:
+    return f": {lines[-1].strip()[:300]}" if lines else ""

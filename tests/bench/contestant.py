@@ -37,6 +37,12 @@ def die(asked: Mapping[str, Any]) -> dict[str, Any]:
     os._exit(3)
 
 
+def starve(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Fail for want of memory, and answer with something else."""
+    print("java.lang.OutOfMemoryError: Java heap space", file=sys.stderr, flush=True)
+    raise ConnectionRefusedError("nobody is there")
+
+
 def dawdle(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Answer much too late."""
     time.sleep(600)
@@ -46,5 +52,5 @@ def dawdle(asked: Mapping[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     if sys.argv[1:] == ["stillborn"]:
         sys.exit("it cannot start")
-    commands = {command.__name__: command for command in (touch, idle, fail, die, dawdle)}
+    commands = {command.__name__: command for command in (touch, idle, fail, die, starve, dawdle)}
     serve(claim_stdout(), commands, {"contestant": "1"})

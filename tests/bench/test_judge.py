@@ -86,6 +86,7 @@ def test_others_go_on_when_one_cannot(tmp_path: Path) -> None:
     entries = [
         ask("fail"),
         ask("die"),
+        ask("starve"),
         ask("dawdle", limit=1.0),
         ask("idle"),
         ask("touch", leaves={"equality_deletes": 0}, label="leaver"),
@@ -99,6 +100,10 @@ def test_others_go_on_when_one_cannot(tmp_path: Path) -> None:
     assert {name: (contest.outcome, contest.reason) for name, contest in contests.items()} == {
         "fail": (Outcome.FAILED, "ValueError: not today"),
         "die": (Outcome.FAILED, "died with exit status 3: java.lang.OutOfMemoryError: Java heap space"),
+        "starve": (
+            Outcome.FAILED,
+            "ConnectionRefusedError: nobody is there: java.lang.OutOfMemoryError: Java heap space",
+        ),
         "dawdle": (Outcome.LATE, "did not finish in 1 s"),
         "idle": (Outcome.FAILED, "it committed nothing"),
         "leaver": (Outcome.FAILED, "it left 1 files of the kind equality_deletes, not 0"),
