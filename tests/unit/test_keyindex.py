@@ -84,6 +84,15 @@ def test_keys_whose_hashes_collide_are_told_apart(tmp_path: Path, monkeypatch: p
     assert not made.removes(asked, 0, 3).any()
 
 
+def test_scopes_whose_hashes_collide_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def same(columns: list[pa.Array], *_: Any, **__: Any) -> Any:
+        return np.zeros(len(columns[0]), dtype=np.uint64)
+
+    monkeypatch.setattr(keyindex, "hash_keys", same)
+    made = index(tmp_path, [(0, 3, (1, "a")), (2, 1, (1, "a"))], is_global=False)
+    assert [made.removes(columns([(1, "a")]), scope, 2).tolist() for scope in range(3)] == [[True], [False], [False]]
+
+
 def test_a_key_that_repeats_is_held_once(tmp_path: Path) -> None:
     made = index(tmp_path, [(0, n + 1, (1, "a")) for n in range(1000)], True)
     assert (tmp_path / "index").stat().st_size < 3000

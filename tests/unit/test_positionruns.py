@@ -62,6 +62,12 @@ def test_files_that_lose_nothing_new_do_not_count_as_fresh(tmp_path: Path) -> No
     assert gone.counts() == {1: 2, 2: 1}
 
 
+def test_a_row_that_comes_twice_is_one(tmp_path: Path) -> None:
+    gone = Gone([runs(tmp_path / "a", [(1, 8), (1, 3), (1, 8)])], [])
+    assert read(gone, 1) == [(3, False), (8, False)]
+    assert gone.counts() == {1: 2}
+
+
 def test_no_rows(tmp_path: Path) -> None:
     with PositionRunWriter(tmp_path / "a") as writer:
         writer.add_rows(np.empty(0, np.int32), np.empty(0, np.int64))
