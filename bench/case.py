@@ -79,7 +79,7 @@ class Case:
     #: Entries take turns run by run, so that noise hits all alike; otherwise one ends before the next starts.
     together: bool = True
     #: Of entries of one program that do the same, those after one that finished are left out: they differ by heap.
-    smallest: bool = False
+    stop_at_success: bool = False
     #: What goes on meanwhile.
     stream: Callable[[Placed], AbstractContextManager[Stream]] | None = None
 

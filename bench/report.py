@@ -234,5 +234,6 @@ _COLUMNS = (
     "* write amplification: bytes of all files that a run added, over the bytes that were to be dealt with;",
     "* files, before → after: data files, equality delete files (eq), position delete files (pos), vectors (dv);",
     "* query, before → after: medians;",
-    "* rows: compared by checksum with what was written, in every run.",
+    "* rows: compared by checksum with what was written, in every run;",
+    "* runs: those that count; fewer than five where one run tells (W2, W5), and of the slow (`--patience`).",
 )

@@ -115,7 +115,7 @@ class Judge:
             self._rounds(turns, case, made, reader)
         else:
             for turn in list(turns):
-                if case.smallest and any(_finished(other) and _alike(other, turn) for other in turns):
+                if case.stop_at_success and any(_finished(other) and _alike(other, turn) for other in turns):
                     turns.remove(turn)
                     continue
                 self._rounds([turn], case, made, reader)

@@ -106,7 +106,7 @@ def _w2(results: Results) -> Iterator[Reached]:
     if heaps:
         said += f"; the smallest heap that Iceberg's procedure finished with: {min(heaps):,} MB"
     elif peers:
-        said += f"; Iceberg's procedure did not with {max(one.heap_mb for one in peers):,} MB"
+        said += f"; Iceberg's procedure did not finish with {max(one.heap_mb for one in peers):,} MB"
     yield Reached("W2", goal, said, all(one.counted for one in own))
 
 

@@ -40,7 +40,7 @@ def cases(size: Size) -> Sequence[Case]:
             entries=[entry for heap in size.w2_heaps_mb for entry in _entries(heap, size.w2_seconds)],
             query="select count(note) as n, sum(amount) as amount from {table}",
             together=False,
-            smallest=True,
+            stop_at_success=True,
         )
         for count in size.w2_checkpoints
     ]

@@ -59,7 +59,7 @@ def test_queries_are_asked_before_and_after(tmp_path: Path, together: bool) -> N
 def test_the_smallest_heap_that_finishes_is_enough(tmp_path: Path) -> None:
     tried = [("small", 0.001), ("enough", 900.0), ("ample", 900.0)]
     entries = [ask("touch", label=label, limit=limit) for label, limit in tried]
-    result = _measure(tmp_path, workload(*entries, ask("idle", commits=False), together=False, smallest=True))
+    result = _measure(tmp_path, workload(*entries, ask("idle", commits=False), together=False, stop_at_success=True))
     outcomes = {name: contest.outcome for name, contest in _contests(result).items()}
     assert outcomes == {"small": Outcome.LATE, "enough": Outcome.RAN, "idle": Outcome.RAN}
 
