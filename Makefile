@@ -24,7 +24,7 @@ lint:  ## style and types alone
 	@$(RUN) ruff check .
 	@$(RUN) mypy
 
-bench:  ## Icefleet beside its peers and the physical limit, into bench/report; ARGS="--size smoke" takes a minute
+bench:  ## Icefleet beside its peers and the physical limit, into bench/report; ARGS="--size smoke" takes three minutes
 	@scripts/bootstrap python java redis maven
 	@$(RUN) python -m bench run $(ARGS)
 

@@ -40,7 +40,7 @@ def main() -> None:
     default="full",
     show_default=True,
     type=click.Choice(list(SIZES)),
-    help="smoke takes about a minute and shows that all works; figures are those of full.",
+    help="smoke takes about three minutes and shows that all works; figures are those of full.",
 )
 @click.option("--runs", type=click.IntRange(1), help="Runs that count, instead of the size's.")
 @click.option(

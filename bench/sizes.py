@@ -1,4 +1,4 @@
-"""All numbers that scale: a smoke size that takes a minute, and the full size whose figures count."""
+"""All numbers that scale: a smoke size that takes minutes, and the full size whose figures count."""
 
 from __future__ import annotations
 
