@@ -21,6 +21,7 @@ from producer.settings import Settings
 _DAY = 86_400
 _PREFIX = "icefleet"
 _RECENT = 1000  # jobs that are listed
+_PLANNING = 300  # seconds that a plan may take
 
 #: Deletes a key only while it still holds our value: compare and delete in one step.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -68,17 +69,17 @@ class Board:
         pipe.zremrangebyrank(f"{_PREFIX}:jobs", 0, -_RECENT - 1)
         pipe.rpush(self._key("queue", request), request.model_dump_json())
         pipe.execute()
+        self.sent(request.job)
         return request.job
 
     def start(self, request: Request) -> bool:
-        """Take the table for a job that leaves the queue; False while another one has it."""
+        """Take the table for a job; False while another one has it."""
         if not self:
             return True
         running = self._key("running", request)
         if not self._redis.set(running, request.job, nx=True, ex=self._lock_seconds):
             return cast("str | None", self._redis.get(running)) == request.job
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
-        self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
         return True
 
     def keep(self, request: Request) -> None:
@@ -86,11 +87,15 @@ class Board:
         if self and cast("str | None", self._redis.get(self._key("running", request))) == request.job:
             self._redis.expire(self._key("running", request), self._lock_seconds)
 
-    def finish(self, request: Request, report: Report) -> Request | None:
-        """Post how a job ended and release its table; returns the job that waits for it next."""
+    def post(self, report: Report) -> None:
+        """Say how a job ended."""
+        if self:
+            self._redis.set(f"{_PREFIX}:report:{report.job}", report.model_dump_json(), ex=self._report_seconds)
+
+    def release(self, request: Request) -> Request | None:
+        """Give the table of a job that has ended free; returns the job that waits for it next."""
         if not self:
             return None
-        self._redis.set(f"{_PREFIX}:report:{request.job}", report.model_dump_json(), ex=self._report_seconds)
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
         self._redis.eval(_RELEASE, 1, self._key("running", request), request.job)
@@ -112,8 +117,8 @@ class Board:
         """Whether the job was submitted here."""
         return bool(self) and self._redis.zscore(f"{_PREFIX}:jobs", job) is not None
 
-    def waiting(self) -> list[Request]:
-        """The jobs at the head of each table's queue."""
+    def heads(self) -> list[Request]:
+        """Of each table the job that runs, or is to run next: a job leaves the queue when it has ended."""
         keys = list(self._redis.scan_iter(f"{_PREFIX}:queue:*")) if self else []
         heads = [cast("str | None", self._redis.lindex(key, 0)) for key in keys]
         return [Request.model_validate_json(text) for text in heads if text]
@@ -123,6 +128,11 @@ class Board:
     def may_send_again(self, job: str, seconds: int) -> bool:
         """Whether a job's messages were last sent more than ``seconds`` ago; counts as sending them now."""
         return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), nx=True, ex=seconds))
+
+    def sent(self, job: str, seconds: int = _PLANNING) -> None:
+        """Note that a job's messages were sent, and are not lost before so many seconds are over."""
+        if self:
+            self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), ex=seconds)
 
     def _waiting(self, request: Request) -> str:
         """The key that equal requests share."""

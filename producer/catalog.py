@@ -35,7 +35,7 @@ def open_catalog(name: str) -> Catalog:
             Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)})."
         ) from error
     except Exception as error:  # each kind of catalog raises what its client raises
-        raise Refused(Reason.UNKNOWN_CATALOG, f"Catalog {name!r} does not answer: {_line(error)}") from error
+        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {_line(error)}") from error
 
 
 def open_table(catalog: str, table: str) -> Table:

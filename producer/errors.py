@@ -15,6 +15,7 @@ class Reason(StrEnum):
     USAGE = "usage"
     CONFIGURATION = "configuration"
     UNKNOWN_CATALOG = "unknown catalog"
+    NO_ANSWER = "no answer"
     UNKNOWN_TABLE = "unknown table"
     DENIED = "access denied"
     UNKNOWN_BRANCH = "unknown branch"

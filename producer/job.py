@@ -82,7 +82,7 @@ class Job:
             raise
         if plan is None:
             return Progress(Status.QUEUED)
-        done = len(self._store.outcomes(plan))
+        done = len(self._store.at(plan).outcomes(plan.units))
         units = len(plan.units)
         return Progress(Status.STAGING if done < units else Status.COMMITTING, done, units)
 
@@ -131,6 +131,8 @@ class Job:
                 return self._posted()
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.id} is still {now.status} after {timeout} seconds.")
+            if now.status is Status.QUEUED:
+                self._enqueue_if_forgotten()
             time.sleep(0.5)
 
     def cancel(self) -> None:
@@ -172,13 +174,20 @@ class Job:
                 time.sleep(_PAUSE)
         return self.result()
 
+    def _enqueue_if_forgotten(self) -> None:
+        """A job that a Redis lost before it was planned is known to nobody but to who asked for it."""
+        if self._request is None or self._settings.local or not self._board or self._board.knows(self.id):
+            return
+        if self._store.current(self.name.operation) is None and self._board.enqueue(self._request) == self.id:
+            Messenger(self._settings).plan(self._request)
+
     def _resume_planning(self) -> None:
         """A job that was cancelled in the queue ends when its turn comes: let it come now."""
         if self._store.latest_plan() is None and (waiting := self._waiting()) is not None:
             Messenger(self._settings).plan(waiting)
 
     def _waiting(self) -> Request | None:
-        return self._request or next((r for r in self._board.waiting() if r.job == self.id), None)
+        return self._request or next((r for r in self._board.heads() if r.job == self.id), None)
 
     def _from_storage(self) -> Report | None:
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from enum import StrEnum
+
+from pydantic import Field
 
 from producer.messages import Report, Request, Value
 
@@ -153,6 +156,8 @@ class Plan(Value):
     request: Request
     #: 0, then one more for each time that conflicts sent scopes back to planning.
     round: int
+    #: Tells plans of one round apart that two committers made at once; of them the last to be written counts.
+    token: str = Field(default_factory=lambda: secrets.token_hex(4))
     table_uuid: str
     location: str
     format_version: int

@@ -1,4 +1,4 @@
-"""What workers leave beside the table: attempts at units, staged units, commits on their way. Kept as JSON."""
+"""What is left beside the table: plans and attempts that were begun, what was staged, commits on their way."""
 
 from __future__ import annotations
 
@@ -85,13 +85,24 @@ class Staged(Value):
         return frozenset(file.path for files in (self.deletes, self.vectors, self.data) for file in files)
 
 
-class Attempt(Value):
+class Claim(Value):
+    """A number that somebody has taken."""
+
+    #: Tells those apart that took the same number.
+    token: str
+
+
+class PlanNote(Claim):
+    """That somebody plans a round, noted before anything else of it is written; the token is the plan's."""
+
+    units: int
+
+
+class Attempt(Claim):
     """A try at a unit, noted before anything else is written."""
 
     unit: int
     number: int
-    #: Tells tries apart that took the same number.
-    token: str
     host: str
     started: float
     #: Every path that may be written.
@@ -101,11 +112,9 @@ class Attempt(Value):
     tasks: int = 0
 
 
-class CommitNote(Value):
+class CommitNote(Claim):
     """That a committer is at a round's commit, noted before it writes anything and until its fate is known."""
 
-    #: Tells committers apart that took the same number.
-    token: str
     #: When the attempt began that is on its way now.
     started: float
     #: The branch's head that this attempt builds on: it cannot happen on another one.

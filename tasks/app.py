@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from celery import Celery, Task
 from rich.filesize import decimal as bytes_text
@@ -14,12 +15,13 @@ from producer.messages import Failure, Operation, Report, Request
 from producer.messenger import COMMIT, COMPACT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
 from producer.settings import Settings
 from producer.staging import Staged
+from producer.store import JobStore
 from tasks.commit import Unanswered
 from tasks.drain import drain
 from tasks.job import JobContext
 from tasks.reports import sentence
-from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin
-from tasks.staging import TryAgain, stage
+from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin, give_up
+from tasks.staging import first_line, stage
 from tasks.sweep import sweep
 
 log = logging.getLogger(__name__)
@@ -52,28 +54,49 @@ app.conf.update(
 drain(settings)
 
 
-@app.task(name=PLAN)
-def plan(*, table: str, job: str, **arguments: Any) -> str:
+#: What goes wrong may pass: a catalog, a storage, a Redis that are away for a while. What does not pass ends a job, or
+#: a unit, in its own place.
+_AGAIN: Final[Mapping[str, Any]] = {
+    "bind": True,
+    "autoretry_for": (Exception,),
+    "max_retries": None,
+    "retry_backoff": True,
+    "retry_backoff_max": 30,
+}
+
+
+@app.task(name=PLAN, **_AGAIN)
+def plan(self: Task, *, table: str, job: str, **arguments: Any) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
-    request = request_of(job, table, arguments)
-    if not Board(settings).start(request):
+    request, board = request_of(job, table, arguments), Board(settings)
+    if board.report(job) is not None:
+        return "the job has ended"
+    if not board.start(request):
         return "waits: another job works on the table"
-    return _next(request, begin(request, settings))
+    board.sent(job)
+    try:
+        step = begin(request, settings)
+    except Exception as error:
+        if self.request.retries + 1 < settings.max_attempts:
+            raise
+        log.warning("%s cannot be planned", job, exc_info=True)
+        step = give_up(request, f"It could not be planned: {type(error).__name__}: {first_line(error)}")
+    return _next(request, step)
 
 
-@app.task(name=CONVERT, bind=True, max_retries=None)
+@app.task(name=CONVERT, **_AGAIN)
 def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
     """Stage one unit of a conversion."""
     return _stage(self, job, round, unit)
 
 
-@app.task(name=COMPACT, bind=True, max_retries=None)
+@app.task(name=COMPACT, **_AGAIN)
 def compact(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
     """Stage one unit of a compaction."""
     return _stage(self, job, round, unit)
 
 
-@app.task(name=COMMIT, bind=True)
+@app.task(name=COMMIT, **_AGAIN)
 def commit(self: Task, *, table: str, job: str) -> str:
     """Commit a job's round once all of its units have ended."""
     context = JobContext.open(job, _location(self))
@@ -105,11 +128,8 @@ def _stage(task: Task, job: str, round_: int, unit: int) -> str:
         task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
 
     Board(settings).keep(plan.request)
-    try:
-        outcome = stage(context, plan, unit, settings, progress)
-    except TryAgain as error:
-        raise task.retry(exc=error, countdown=min(2**task.request.retries, 30)) from error
-    if next(context.store.pending(plan), None) is None:
+    outcome = stage(context, plan, unit, settings, progress)
+    if next(context.store.at(plan).pending(plan.units), None) is None:
         Messenger(settings).commit(job, plan.location)
     if isinstance(outcome, Failure):
         return f"failed: {outcome.reason}"
@@ -136,7 +156,7 @@ def _next(request: Request, step: Step) -> str:
     messenger = Messenger(settings)
     match step:
         case Stage(plan, units) if units:
-            Board(settings).may_send_again(request.job, settings.visibility_timeout)
+            Board(settings).sent(request.job, settings.visibility_timeout)
             messenger.stage(plan, units)
             return f"{len(units)} units to stage"
         case Stage(plan, _):
@@ -146,18 +166,25 @@ def _next(request: Request, step: Step) -> str:
             return "waits for its units"
         case Ended(None):
             return "the job has ended"
-        case Ended(report) if report is not None:
-            return _finish(request, report)
+        case Ended(report, store) if report is not None:
+            return _finish(request, report, store)
     raise AssertionError(step)
 
 
-def _finish(request: Request, report: Report) -> str:
-    """Post the report, and let the next job have the table."""
+def _finish(request: Request, report: Report, store: JobStore | None) -> str:
+    """Post the report, and let the next job have the table.
+
+    Whoever dies in between is found by the conclusion, which goes when the report is posted; or by the board, where the
+    job has its table until the end.
+    """
     board = Board(settings)
-    if not board:
+    if board:
+        board.post(report)
+    else:
         _leave_on_storage(request, report)
-    following = board.finish(request, report)
-    if following is not None:
+    if store is not None:
+        store.forget()
+    if (following := board.release(request)) is not None:
         Messenger(settings).plan(following)
     log.info("%s: %s", request.job, report.model_dump_json())
     return sentence(report)

@@ -12,9 +12,10 @@ from producer.errors import Reason, Refused
 from producer.garbage import uncollected
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
-from producer.plans import Plan, UnitHeader
+from producer.plans import Plan
+from producer.records import delete_files, parallel
+from producer.roundstore import RoundStore
 from producer.staging import Attempt, Staged
-from producer.store import JobStore, delete_files, parallel
 from tasks.head import added_by
 from tasks.job import JobContext
 from tasks.snapshot import metadata_files
@@ -32,10 +33,11 @@ def clean_up(context: JobContext) -> None:
     store.close()
     plans = store.plans()
     needless = _Needless(context, plans)
+    for folder, units in store.folders():
+        needless.delete(path for paths in parallel(partial(_written, folder), range(units)) for path in paths)
+        parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
     for plan in plans:
-        needless.delete(path for paths in parallel(partial(_written, store, plan), plan.units) for path in paths)
-        parallel(partial(_clear_journals, store, plan), plan.units)  # last: they lead to the files
-        for note in store.commits(plan.round):
+        for note in store.at(plan).commits():
             for name, snapshot_id in note.snapshots.items():
                 needless.delete_commit(plan, name, snapshot_id)
     store.clear()
@@ -44,13 +46,13 @@ def clean_up(context: JobContext) -> None:
 def withdraw(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) -> None:
     """Delete what an attempt wrote that came to its end after its job; what of it was committed all the same stays."""
     store = context.store
-    journal = _journal(store, claim)
+    journal = _journal(store.at(plan), claim)
     most = len(staged.data)  # the first notes may be gone: they were there when the job ended
     noted = journal.paths(claim.tasks, most) if journal is not None else ()
     _Needless(context, [plan], tried=True).delete({*claim.paths, *staged.paths, *noted})
     if journal is not None:
         journal.clear(claim.tasks, most)
-    store.retract(plan.round, claim, forget=True)
+    store.at(plan).retract(claim, forget=True)
     store.remove_folders()
 
 
@@ -72,12 +74,12 @@ class _Needless:
         self._context = context
         self._io = context.store.io
         self._first = plans[0] if plans else None
-        notes = (note for plan in plans for note in context.store.commits(plan.round))
+        notes = (note for plan in plans for note in context.store.at(plan).commits())
         self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files that were staged, except those that are committed."""
-        found = set(paths)
+        """Delete files that were staged, except those that are committed, or lie where no file of the table does."""
+        found = {path for path in paths if self._context.places.hold(path)}
         if found and self.table is not None:
             found -= self._added
             if found:
@@ -143,22 +145,22 @@ class _Needless:
         )
 
 
-def _written(store: JobStore, plan: Plan, unit: UnitHeader) -> set[str]:
+def _written(folder: RoundStore, unit: int) -> set[str]:
     """What attempts at a unit have written, or may have."""
     paths: set[str] = set()
-    for attempt in store.attempts(plan.round, unit.number):
-        staged = store.staged_by(plan.round, attempt)
+    for attempt in folder.attempts(unit):
+        staged = folder.staged_by(attempt)
         paths.update(staged.paths if staged is not None else attempt.paths)
-        if (journal := _journal(store, attempt)) is not None:
+        if (journal := _journal(folder, attempt)) is not None:
             paths.update(journal.paths(attempt.tasks))
     return paths
 
 
-def _clear_journals(store: JobStore, plan: Plan, unit: UnitHeader) -> None:
-    for attempt in store.attempts(plan.round, unit.number):
-        if (journal := _journal(store, attempt)) is not None:
+def _clear_journals(folder: RoundStore, unit: int) -> None:
+    for attempt in folder.attempts(unit):
+        if (journal := _journal(folder, attempt)) is not None:
             journal.clear(attempt.tasks)
 
 
-def _journal(store: JobStore, attempt: Attempt) -> Journal | None:
-    return Journal(store.io, attempt.journal) if attempt.journal is not None else None
+def _journal(folder: RoundStore, attempt: Attempt) -> Journal | None:
+    return Journal(folder.records.io, attempt.journal) if attempt.journal is not None else None

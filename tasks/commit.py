@@ -19,9 +19,9 @@ from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from producer.manifests import KnownManifests
 from producer.messages import Failure
 from producer.plans import Plan
+from producer.records import delete_files
 from producer.settings import Settings
 from producer.staging import Staged
-from producer.store import delete_files
 from tasks.change import Additions, Change, Rules, Setback
 from tasks.compacted import CompactionRules
 from tasks.converted import ConversionRules
@@ -71,7 +71,7 @@ class _Attempts:
 
     def begin(self) -> InFlight:
         """Note that an attempt begins."""
-        self.flight = self.flight or InFlight.begin(self.context.store, self.plan.round)
+        self.flight = self.flight or InFlight.begin(self.context.store, self.plan)
         return self.flight
 
     def settle(self, *, happened: bool = False) -> None:

@@ -59,7 +59,7 @@ class Compacting:
             Failed: the table was dropped or replaced.
         """
         table = context.reload(plan)
-        journal = context.store.journal(plan.round, attempt)
+        journal = context.store.at(plan).journal(attempt)
         claim = attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)})
         return cls(plan, unit, _rewriting(plan, unit, attempt, table, journal), table.io, budget, claim)
 

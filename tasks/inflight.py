@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from producer.errors import IcefleetError
 from producer.planner import branch_head
 from producer.plans import Plan
+from producer.roundstore import RoundStore
 from producer.staging import CommitNote
 from producer.store import JobStore
 from tasks.job import JobContext
@@ -26,15 +27,16 @@ class InFlight:
     """One committer's note at a round of a job."""
 
     store: JobStore
-    round: int
+    records: RoundStore
     number: int
     note: CommitNote
 
     @classmethod
-    def begin(cls, store: JobStore, round_: int) -> InFlight:
+    def begin(cls, store: JobStore, plan: Plan) -> InFlight:
         """Note that a commit begins."""
         note = CommitNote(token=secrets.token_hex(8), started=time.time())
-        return cls(store, round_, store.claim_commit(round_, note), note)
+        records = store.at(plan)
+        return cls(store, records, records.claim_commit(note), note)
 
     def attempt(self, snapshot_id: int, head: int) -> str:
         """Note that another attempt begins, on a head; returns the name that its files are to carry."""
@@ -55,11 +57,11 @@ class InFlight:
         """Note that all is known: the commit has happened, or it never will."""
         self._note(settled=True, happened=happened, snapshots={})
         if self.store.ended():  # meanwhile: nobody would delete the note
-            self.store.forget_commit(self.round, self.number)
+            self.records.forget_commit(self.number)
 
     def _note(self, **changes: object) -> None:
         self.note = self.note.model_copy(update=changes)
-        self.store.note_commit(self.round, self.number, self.note)
+        self.records.note_commit(self.number, self.note)
 
 
 def may_happen(context: JobContext, plan: Plan) -> bool:
@@ -68,7 +70,7 @@ def may_happen(context: JobContext, plan: Plan) -> bool:
     One that was noted on a head that the branch has left will fail, and one that was noted long ago is dead.
     """
     lately = time.time() - LONGEST
-    pending = [note for note in context.store.commits(plan.round) if not note.settled and note.started > lately]
+    pending = [note for note in context.store.at(plan).commits() if not note.settled and note.started > lately]
     if not pending:
         return False
     try:

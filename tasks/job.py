@@ -10,8 +10,9 @@ from pyiceberg.table import Table
 from producer.catalog import open_catalog, open_table
 from producer.errors import Failed, Reason, Refused
 from producer.messages import JobId
+from producer.places import Places
 from producer.plans import Plan
-from producer.store import JobStore
+from producer.store import ROOT, JobStore
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class JobContext:
     id: str
     name: JobId
     store: JobStore
+    #: Where its table's files may lie.
+    places: Places
 
     @classmethod
     def open(cls, job: str, location: str | None = None) -> JobContext:
@@ -37,12 +40,13 @@ class JobContext:
         name = JobId.parse(job)
         try:
             table = open_table(name.catalog, name.table)
-            return cls(job, name, JobStore(table.io, location or table.metadata.location, name.token))
+            store = JobStore(table.io, location or table.metadata.location, name.token)
+            return cls(job, name, store, Places.of(table.metadata))
         except Refused as error:
             if location is None or error.reason != Reason.UNKNOWN_TABLE:
                 raise
             io = load_file_io(dict(open_catalog(name.catalog).properties), location)
-            return cls(job, name, JobStore(io, location, name.token))
+            return cls(job, name, JobStore(io, location, name.token), Places.at(location))
 
     def reload(self, plan: Plan) -> Table:
         """The table as it is now.
@@ -58,4 +62,6 @@ class JobContext:
             raise Failed(f"{self.name.table} was dropped while the job ran: nothing was committed.") from error
         if str(table.metadata.table_uuid) != plan.table_uuid:
             raise Failed(f"{self.name.table} was replaced by another table while the job ran: nothing was committed.")
+        if not Places.of(table.metadata).hold(f"{self.store.location}/{ROOT}"):
+            raise Failed(f"The job's records lie at {self.store.location}, which is no place of {self.name.table}.")
         return table

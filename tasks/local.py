@@ -51,7 +51,11 @@ class LocalEngine:
                 context.store.cancel()
             step = advance(context, self._settings)
         assert step.report is not None
-        Board(self._settings).finish(request, step.report)
+        board = Board(self._settings)
+        board.post(step.report)
+        if step.store is not None:
+            step.store.forget()
+        board.release(request)
         return step.report
 
     def _stage(self, context: JobContext, plan: Plan, units: tuple[int, ...], told: Told) -> None:

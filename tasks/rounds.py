@@ -14,9 +14,10 @@ from producer.history import report_from_history
 from producer.messages import Failure, Report, Request, Status
 from producer.planner import plan as plan_table
 from producer.plans import Plan
+from producer.roundstore import refusal
 from producer.settings import Settings
 from producer.staging import Staged
-from producer.store import refusal
+from producer.store import JobStore
 from tasks.cleanup import clean_up
 from tasks.commit import Unanswered, commit
 from tasks.head import committed
@@ -42,9 +43,15 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Ended:
-    """The job has ended, and nothing of it is left but what was committed. No report: it had ended before."""
+    """The job has ended, and nothing of it is left but what was committed.
+
+    Attributes:
+        report: None when it had ended before.
+        store: Keeps the conclusion until it is told to forget it, so that no report is lost; None where there is none.
+    """
 
     report: Report | None
+    store: JobStore | None = None
 
 
 Step = Stage | Waiting | Ended
@@ -59,12 +66,18 @@ def begin(request: Request, settings: Settings) -> Step:
         if (latest := context.store.latest_plan()) is not None:
             return _stage(context, latest)
         if context.store.cancelled():
-            context.store.clear()
-            return Ended(report_of(request, Status.CANCELLED, reason="The job was cancelled before it was planned."))
+            return _leave(context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue."))
         return _plan(context, request, settings)
     except (Refused, Corrupt) as error:
+        if isinstance(error, Refused) and error.reason is Reason.NO_ANSWER:
+            raise  # it may pass
         status = Status.REFUSED if isinstance(error, Refused) else Status.FAILED
         return Ended(report_of(request, status, reason=str(error)))
+
+
+def give_up(request: Request, reason: str) -> Ended:
+    """End a job that cannot be planned, and delete what was begun of it."""
+    return _leave(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
 
 
 def advance(context: JobContext, settings: Settings) -> Step:
@@ -76,15 +89,29 @@ def advance(context: JobContext, settings: Settings) -> Step:
         return Ended(None)
     if context.store.cancelled() and not _has_committed(context, plan):
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
-    outcomes = context.store.outcomes(plan)
+    outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
         return Waiting(plan)
-    staged = {number: o for number, o in outcomes.items() if isinstance(o, Staged)}
-    failures = tuple(o for o in outcomes.values() if isinstance(o, Failure))
+    ended = outcomes.items()
+    staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
+    astray = tuple(_astray(plan, o) for number, o in ended if isinstance(o, Staged) and number not in staged)
+    failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *astray)
     if failures and plan.request.all_or_nothing:
         reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
         return _end(context, summed(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
     return _commit(context, plan, staged, failures, settings)
+
+
+def _at_home(context: JobContext, staged: Staged) -> bool:
+    return all(context.places.hold(path) for path in staged.paths)
+
+
+def _astray(plan: Plan, staged: Staged) -> Failure:
+    """A record that no worker has written: workers write below the table's locations alone."""
+    label = next((unit.label for unit in plan.units if unit.number == staged.unit), "")
+    return Failure(
+        unit=staged.unit, partition=label, reason="what is staged of it lies outside of the table's locations"
+    )
 
 
 def _commit(
@@ -126,15 +153,14 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
 
 def _raise_if_it_may_pass(error: IcefleetError) -> None:
     """A catalog that is away, or access that is denied for now, ends no job: what is staged stays staged."""
-    if isinstance(error, Refused) and error.reason in (Reason.UNKNOWN_CATALOG, Reason.DENIED):
+    if isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED):
         raise error
 
 
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     table = open_table(request.catalog, request.table)
     if (report := report_from_history(table.metadata, context.name, request.job)) is not None:
-        context.store.clear()
-        return Ended(report)  # the message came a second time, after the job's end
+        return _leave(context, report)  # the message came a second time, after the job's end
     planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
     if planned.plan.empty:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
@@ -144,8 +170,7 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
         report = summed(planned.plan, None, refused)
         return Ended(concluded(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
     context.store.write_current(request)
-    context.store.write_plan(planned.plan, planned.units)
-    return _stage(context, planned.plan)
+    return _stage(context, context.store.write_plan(planned.plan, planned.units))
 
 
 def _plan_again(
@@ -165,12 +190,11 @@ def _plan_again(
     if planned.plan.empty:
         report = before or report_of(plan.request, Status.COMMITTING)
         return _end(context, report, plan)
-    context.store.write_plan(planned.plan, planned.units)
-    return _stage(context, planned.plan)
+    return _stage(context, context.store.write_plan(planned.plan, planned.units))
 
 
 def _stage(context: JobContext, plan: Plan) -> Stage:
-    return Stage(plan, tuple(sorted(context.store.pending(plan))))
+    return Stage(plan, tuple(sorted(context.store.at(plan).pending(plan.units))))
 
 
 def _end(
@@ -192,4 +216,4 @@ def _end(
 def _leave(context: JobContext, report: Report) -> Ended:
     context.store.conclude(report)
     clean_up(context)
-    return Ended(report)
+    return Ended(report, context.store)

@@ -10,7 +10,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.manifests import LiveFile
-from producer.store import parallel
+from producer.records import parallel
 from tasks.head import Head, added_by
 from workers.errors import DataError
 from workers.position_deletes import read_position_deletes

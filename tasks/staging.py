@@ -61,19 +61,24 @@ def stage(
     store = context.store
     if store.closed():
         return None
-    if (outcome := store.outcome(plan.round, number)) is not None:
+    records = store.at(plan)
+    if (outcome := records.outcome(number)) is not None:
         return outcome
-    unit = store.unit(plan.round, number)
+    unit = records.unit(number)
     if unit is None:
         return None
-    tried = store.attempts(plan.round, number)
+    tried = records.attempts(number)
     if len(tried) >= settings.max_attempts:
-        reason = f"its worker died {len(tried)} times, on {', '.join(sorted({a.host for a in tried}))}"
+        hosts = ", ".join(sorted({attempt.host for attempt in tried}))
+        reason = (
+            f"its worker died {len(tried)} times, on {hosts}: if memory ran out there, give workers more of it, or "
+            "make units smaller (ICEFLEET_UNIT_MB)"
+        )
         return _fail(store, plan, unit, reason)
     attempt = Attempt(
         unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
-    if not store.claim(plan.round, attempt):  # before anything that may fail or kill this process: so it counts
+    if not records.claim(attempt):  # before anything that may fail or kill this process: so it counts
         raise TryAgain("another worker has begun the same attempt")
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
@@ -93,17 +98,18 @@ def _attempt(
 ) -> Staged | None:
     started = time.perf_counter()
     work = _WORK[plan.request.operation](context, plan, unit, attempt, budget_of(settings))
-    context.store.note_attempt(plan.round, work.claim)
+    records = context.store.at(plan)
+    records.note_attempt(work.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
         with scratch(root) as folder:
             staged = work.run(root, folder, progress)
     except BaseException:
-        discard(context.store, work.claim)
+        discard(context.store.io, work.claim)
         raise
     staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
     # From here on a committer may have seen it: even an error while the record is written must delete nothing.
-    context.store.write_staged(plan.round, staged)
+    records.write_staged(staged)
     if context.store.ended():  # while this attempt was busy
         withdraw(context, plan, work.claim, staged)
         return None
@@ -118,7 +124,7 @@ def first_line(error: BaseException) -> str:
 
 def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
     failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=reason)
-    store.write_failed(plan.round, failure)
+    store.at(plan).write_failed(failure)
     if store.ended():  # meanwhile: its records are gone, or about to go
-        store.retract_failed(plan.round, failure)
+        store.at(plan).retract_failed(failure)
     return failure

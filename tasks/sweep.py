@@ -26,9 +26,8 @@ def sweep(settings: Settings) -> list[str]:
     """
     board, messenger = Board(settings), Messenger(settings)
     taken = []
-    for request in board.waiting():
-        if board.start(request) and board.may_send_again(request.job, settings.visibility_timeout):
-            messenger.plan(request)
+    for request in board.heads():
+        if _plan_again(request, settings, board, messenger):
             taken.append(request.job)
     for request, store in _working(settings):
         try:
@@ -44,9 +43,12 @@ def _take_up(request: Request, store: JobStore, settings: Settings, board: Board
         messenger.commit(request.job, store.location)
         return True
     plan = store.latest_plan()
-    if plan is None:
-        return False
-    if store.cancelled() or next(store.pending(plan), None) is None:
+    if plan is None:  # whoever was to plan it died, or who was to forget it did
+        if board.report(request.job) is not None:
+            store.forget()
+            return False
+        return _plan_again(request, settings, board, messenger)
+    if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
         messenger.commit(request.job, plan.location)  # safe to run twice, and nothing else ends the job
         return True
     if not board.start(request):
@@ -54,7 +56,14 @@ def _take_up(request: Request, store: JobStore, settings: Settings, board: Board
     board.keep(request)
     if not board.may_send_again(request.job, settings.visibility_timeout):
         return False
-    messenger.stage(plan, store.pending(plan))
+    messenger.stage(plan, store.at(plan).pending(plan.units))
+    return True
+
+
+def _plan_again(request: Request, settings: Settings, board: Board, messenger: Messenger) -> bool:
+    if not board.start(request) or not board.may_send_again(request.job, settings.visibility_timeout):
+        return False
+    messenger.plan(request)
     return True
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from pyiceberg.io import FileIO
+
+from producer.records import delete_files
 from producer.staging import Attempt, Staged
-from producer.store import JobStore, delete_files
 from workers.journal import Journal
 
 #: Called with files done and files in all.
@@ -34,10 +36,10 @@ class Work(Protocol):
         """
 
 
-def discard(store: JobStore, claim: Attempt) -> None:
+def discard(io: FileIO, claim: Attempt) -> None:
     """Delete all that an attempt has written, when it is certain that nobody has seen it staged."""
-    delete_files(store.io, claim.paths)
+    delete_files(io, claim.paths)
     if claim.journal is not None:
-        journal = Journal(store.io, claim.journal)
-        delete_files(store.io, journal.paths(claim.tasks))
+        journal = Journal(io, claim.journal)
+        delete_files(io, journal.paths(claim.tasks))
         journal.clear(claim.tasks)

@@ -51,6 +51,7 @@ class LocalFleet:
         self.flower_port = free_port()
         self.broker_url = f"redis://127.0.0.1:{self.redis_port}/0"
         self.settings = Settings(_env_file=None, broker_url=self.broker_url, **settings)  # type: ignore[arg-type]
+        self.redis_arguments: tuple[str, ...] = ()
         self._variables = {f"ICEFLEET_{name.upper()}": str(value) for name, value in settings.items()}
 
     # -- from this process -------------------------------------------------------------------------------------
@@ -63,7 +64,7 @@ class LocalFleet:
     @cached_property
     def redis(self) -> redis.Redis:
         """The broker itself."""
-        return redis.Redis(port=self.redis_port, decode_responses=True)
+        return redis.Redis.from_url(self.broker_url, decode_responses=True)
 
     @cached_property
     def celery(self) -> Celery:
@@ -107,7 +108,8 @@ class LocalFleet:
         store = self.store(job)
 
         def found() -> Attempt | None:
-            attempts = store.attempts(0, unit)
+            plan = store.plan(0)
+            attempts = store.at(plan).attempts(unit) if plan is not None else []
             return attempts[number] if len(attempts) > number else None
 
         return self.processes.wait_for(f"attempt {number} at unit {unit} of {job}", found, every=0.02)
@@ -175,6 +177,7 @@ class LocalFleet:
         (self.root / "redis").mkdir(parents=True, exist_ok=True)
         command = ["redis-server", "--port", str(self.redis_port), "--bind", "127.0.0.1", "--dir"]
         command += [str(self.root / "redis"), "--appendonly", "yes", "--maxmemory-policy", "noeviction", "--save", ""]
+        command += self.redis_arguments
         self.processes.start("redis", command, self.environment)
         self.processes.wait_for("Redis", self._pong, 10, every=0.05)
 

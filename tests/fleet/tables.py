@@ -98,7 +98,7 @@ def snapshots_of(table: Table, job: str) -> list[int]:
 def left_behind(table: Table) -> list[str]:
     """Files below the table's location that no snapshot refers to and that are no table metadata either."""
     root = Path(table.metadata.location.removeprefix("file://"))
-    known = set(_referenced(table))
+    known = set(referenced(table))
     found = (path for path in root.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
     return sorted(str(path.relative_to(root)) for path in found if str(path) not in known)
 
@@ -109,7 +109,8 @@ def metadata_files(table: Table) -> set[str]:
     return {path.name for path in (root / "metadata").iterdir()}
 
 
-def _referenced(table: Table) -> Iterator[str]:
+def referenced(table: Table) -> Iterator[str]:
+    """Every file that some snapshot refers to, manifests and their lists too; what it deleted as well."""
     for snapshot in table.metadata.snapshots:
         yield (manifest_list := snapshot.manifest_list.removeprefix("file://"))
         for manifest in _records(manifest_list):

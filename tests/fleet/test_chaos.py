@@ -125,6 +125,8 @@ def test_one_unit_twice_side_by_side(fleet: LocalFleet, tmp_path: Path, format_v
     step = advance(JobContext.open(request.job), fleet.settings)
     assert isinstance(step, Ended)
     assert step.report is not None
+    assert step.store is not None
+    step.store.forget()
     assert snapshots_of(case.table.table, request.job) == [step.report.snapshot_id]
     assert equality_deletes(case.table) == 0
     case.is_whole()

@@ -83,7 +83,7 @@ class Blows:
         """Every message that may be on its way is sent once more."""
         store = self.fleet.store(self.job)
         if (plan := store.latest_plan()) is not None:
-            Messenger(self.fleet.settings).stage(plan, store.pending(plan))
+            Messenger(self.fleet.settings).stage(plan, store.at(plan).pending(plan.units))
             Messenger(self.fleet.settings).commit(self.job, plan.location)
 
 

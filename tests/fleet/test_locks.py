@@ -37,6 +37,11 @@ def _ended(request: Request, status: Status = Status.COMMITTED) -> Report:
     return Report(job=request.job, table=request.table, status=status)
 
 
+def _finish(board: Board, request: Request, report: Report) -> Request | None:
+    board.post(report)
+    return board.release(request)
+
+
 def test_one_runs_and_one_waits(board: Board) -> None:
     first, second = Request.new("db.events"), Request.new("db.events")
     assert board.enqueue(first) == first.job
@@ -44,7 +49,7 @@ def test_one_runs_and_one_waits(board: Board) -> None:
     assert board.enqueue(second) == second.job
     assert not board.start(second)
     assert board.start(first), "a job that has its table keeps it when its message comes twice"
-    assert board.waiting() == [second]
+    assert board.heads() == [first], "the next one's turn comes when it has ended"
 
 
 def test_equal_requests_that_wait_are_one(board: Board) -> None:
@@ -53,7 +58,8 @@ def test_equal_requests_that_wait_are_one(board: Board) -> None:
     board.start(running)
     assert board.enqueue(waiting) == waiting.job
     assert board.enqueue(third) == waiting.job
-    assert board.waiting() == [waiting]
+    assert _finish(board, running, _ended(running)) == waiting
+    assert board.heads() == [waiting]
 
 
 def test_all_kinds_of_work_share_a_table(board: Board) -> None:
@@ -63,9 +69,9 @@ def test_all_kinds_of_work_share_a_table(board: Board) -> None:
     board.enqueue(compaction)
     assert board.start(conversion)
     assert not board.start(compaction)
-    assert board.finish(conversion, _ended(conversion)) == compaction
+    assert _finish(board, conversion, _ended(conversion)) == compaction
     assert board.start(compaction)
-    assert board.finish(compaction, _ended(compaction)) is None
+    assert _finish(board, compaction, _ended(compaction)) is None
 
 
 def test_equal_compactions_have_equal_options(board: Board) -> None:
@@ -88,7 +94,7 @@ def test_other_requests_wait_in_turn(board: Board) -> None:
     assert [board.enqueue(request) for request in requests] == [request.job for request in requests]
     for position, request in enumerate(requests):
         assert board.start(request)
-        following = board.finish(request, _ended(request))
+        following = _finish(board, request, _ended(request))
         assert following == (requests[position + 1] if position < 2 else None)
 
 
@@ -113,10 +119,10 @@ def test_the_one_that_waits_comes_next(board: Board) -> None:
     board.enqueue(first)
     board.start(first)
     board.enqueue(second)
-    assert board.finish(first, _ended(first)) == second
+    assert _finish(board, first, _ended(first)) == second
     assert board.start(second)
-    assert board.waiting() == []
-    assert board.finish(second, _ended(second)) is None
+    assert board.heads() == [second], "until it has ended: who was to plan it may die"
+    assert _finish(board, second, _ended(second)) is None
 
 
 def test_what_ended_is_not_joined(board: Board) -> None:
@@ -124,7 +130,7 @@ def test_what_ended_is_not_joined(board: Board) -> None:
     first, second = Request.new("db.events"), Request.new("db.events")
     board.enqueue(first)
     board.start(first)
-    board.finish(first, _ended(first))
+    _finish(board, first, _ended(first))
     assert board.enqueue(second) == second.job
     assert board.start(second)
 
@@ -141,7 +147,7 @@ def test_nobody_releases_what_another_has(board: Board) -> None:
     first, second = Request.new("db.events"), Request.new("db.events")
     board.enqueue(first)
     board.start(first)
-    board.finish(second, _ended(second, Status.FAILED))
+    _finish(board, second, _ended(second, Status.FAILED))
     assert not board.start(second)
     assert board.start(first)
 
@@ -196,7 +202,7 @@ def test_reports_are_kept_for_a_while(server: LocalFleet, board: Board) -> None:
     request = Request.new("db.events")
     board.enqueue(request)
     assert board.report(request.job) is None
-    board.finish(request, _ended(request))
+    _finish(board, request, _ended(request))
     assert board.report(request.job) == _ended(request)
     assert server.redis.ttl(f"icefleet:report:{request.job}") > 6 * 86_400
 
@@ -205,6 +211,8 @@ def test_messages_are_not_sent_again_at_once(board: Board) -> None:
     assert board.may_send_again("job", 60)
     assert not board.may_send_again("job", 60)
     assert board.may_send_again("other", 60)
+    board.sent("third")
+    assert not board.may_send_again("third", 60)
 
 
 def test_without_redis_it_answers_as_if_empty() -> None:
@@ -213,10 +221,10 @@ def test_without_redis_it_answers_as_if_empty() -> None:
     assert not board
     assert board.enqueue(request) == request.job
     assert board.start(request)
-    assert board.finish(request, _ended(request)) is None
+    assert _finish(board, request, _ended(request)) is None
     assert board.report(request.job) is None
     assert board.jobs() == []
-    assert board.waiting() == []
+    assert board.heads() == []
 
 
 def test_a_redis_that_is_away_is_said_in_a_sentence() -> None:

@@ -52,7 +52,7 @@ def test_a_catalog_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
     )
     with pytest.raises(Refused, match=r"^Catalog 'far' does not answer: ") as refused:
         open_catalog("far")
-    assert refused.value.reason == Reason.UNKNOWN_CATALOG
+    assert refused.value.reason == Reason.NO_ANSWER
 
 
 @pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("no"), OAuthError("no")])

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from producer.messages import Failure, Operation, Report, Request, Status
-from producer.plans import Plan, Unit, UnitHeader
-from producer.staging import Attempt, CommitNote, Staged
-from producer.store import JobStore, delete_files, parallel
+from producer.messages import Operation, Report, Request, Status
+from producer.records import delete_files, parallel
+from producer.staging import CommitNote, PlanNote
+from producer.store import JobStore
 from tests.support.memoryio import MemoryIO
+from tests.support.records import REQUEST, attempt, failure, plan, staged, unit, written
 
-REQUEST = Request.new("db.t")
 REPORT = Report(job=REQUEST.job, table="db.t", status=Status.FAILED, reason="because")
 
 
@@ -31,45 +29,6 @@ def store(io: MemoryIO) -> JobStore:
     return JobStore(io, "s3://lake/db/t/", REQUEST.token)
 
 
-def unit(number: int, refused: str | None = None) -> Unit:
-    header = UnitHeader(
-        number=number, label=f"p={number}", files=1, delete_files=1, rows=1, delete_rows=1, cost=1, refused=refused
-    )
-    return Unit(header=header, scopes=(), data=(), deletes=(), positions=())
-
-
-def plan(*units: Unit, round_: int = 0) -> Plan:
-    return Plan(
-        request=REQUEST,
-        round=round_,
-        table_uuid="u",
-        location="s3://lake/db/t",
-        format_version=2,
-        snapshot_id=1,
-        sequence_number=1,
-        units=tuple(unit.header for unit in units),
-    )
-
-
-def written(store: JobStore, *units: Unit, round_: int = 0) -> Plan:
-    """A plan that is on storage."""
-    made = plan(*units, round_=round_)
-    store.write_plan(made, units)
-    return made
-
-
-def attempt(unit: int, number: int, token: str = "t", **fields: Any) -> Attempt:
-    return Attempt(unit=unit, number=number, token=token, host="here", started=0.0, **fields)
-
-
-def staged(unit: int, number: int) -> Staged:
-    return Staged(unit=unit, attempt=number, scopes=())
-
-
-def failure(unit: int) -> Failure:
-    return Failure(unit=unit, partition="p", reason="no")
-
-
 def names(io: MemoryIO) -> list[str]:
     """What was changed, in order, without the folder of all jobs."""
     return [path.removeprefix("s3://lake/db/t/_icefleet/").removesuffix(".json") for _, path in io.log]
@@ -79,25 +38,65 @@ class TestPlans:
     """A plan that can be read is whole."""
 
     def test_units_come_before_their_plan(self, store: JobStore, io: MemoryIO) -> None:
-        written(store, unit(0), unit(1), unit(2))
+        made = written(store, unit(0), unit(1), unit(2))
         token = REQUEST.token
-        assert set(names(io)[:-1]) == {f"{token}/0/unit-{number}" for number in range(3)}
-        assert names(io)[-1] == f"{token}/0/plan"
+        assert names(io)[0] == f"{token}/planner-0-0"
+        assert set(names(io)[1:-1]) == {f"{token}/0-{made.token}/unit-{number}" for number in range(3)}
+        assert names(io)[-1] == f"{token}/plan-0"
 
     def test_they_come_back_as_they_were(self, store: JobStore) -> None:
         made = written(store, unit(0), unit(1))
         assert store.plan(0) == made
-        assert store.unit(0, 1) == unit(1)
+        assert store.at(made).unit(1) == unit(1)
 
     def test_what_is_not_there_is_none(self, store: JobStore) -> None:
-        assert (store.plan(0), store.unit(0, 0), store.latest_plan(), store.plans()) == (None, None, None, [])
-        assert (store.staged(0, 0), store.failed(0, 0), store.outcome(0, 0)) == (None, None, None)
+        assert (store.plan(0), store.latest_plan(), store.plans(), store.folders()) == (None, None, [], [])
         assert (store.current(Operation.CONVERT), store.last(Operation.CONVERT), store.conclusion()) == (None,) * 3
 
     def test_rounds_follow_each_other(self, store: JobStore) -> None:
         plans = [written(store, unit(0), round_=number) for number in range(3)]
         assert store.plans() == plans
         assert store.latest_plan() == plans[-1]
+        assert store.folders() == [(store.at(plan), 1) for plan in plans]
+
+    def test_of_two_planners_one_counts_and_both_are_known(self, store: JobStore) -> None:
+        """The second one finds the plan of the first; what it has written itself is found at the end."""
+        first = written(store, unit(0), unit(1))
+        second = plan(unit(7))
+        assert store.write_plan(second, [unit(7)]) == first
+        assert store.plans() == [first]
+        assert store.at(first).unit(0) == unit(0)
+        assert store.folders() == [(store.at(first), 2), (store.at(second), 1)]
+
+    def test_two_planners_at_once_keep_their_units_apart(self, store: JobStore, io: MemoryIO) -> None:
+        """Neither saw the other's plan: the last to be written counts, with its own units."""
+        slow, quick = plan(unit(0), unit(1)), plan(unit(0, "odd.orc is ORC."))
+
+        def meanwhile(path: str) -> None:
+            if path.endswith("unit-1.json"):
+                io.after = lambda path: None
+                store.write_plan(quick, [unit(0, "odd.orc is ORC.")])
+                io.files.pop(f"s3://lake/db/t/_icefleet/{REQUEST.token}/plan-0.json")
+
+        io.after = meanwhile
+        assert store.write_plan(slow, [unit(0), unit(1)]) == slow
+        assert store.at(slow).unit(0) == unit(0)
+        assert {folder for folder, _ in store.folders()} == {store.at(slow), store.at(quick)}
+        store.clear()
+        assert io.files == {}
+
+    def test_a_planner_whose_note_was_overwritten_notes_again(self, store: JobStore, io: MemoryIO) -> None:
+        mine, theirs = plan(unit(0)), PlanNote(token="theirs", units=3)
+
+        def meanwhile(path: str) -> None:
+            if path.endswith("unit-0.json"):
+                io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/planner-0-0.json"] = (
+                    theirs.model_dump_json().encode()
+                )
+
+        io.after = meanwhile
+        store.write_plan(mine, [unit(0)])
+        assert [units for _, units in store.folders()] == [3, 1]
 
     def test_records_lie_below_the_table_under_a_name_that_clean_ups_leave_alone(
         self, store: JobStore, io: MemoryIO
@@ -105,101 +104,6 @@ class TestPlans:
         written(store, unit(0))
         store.write_current(REQUEST)
         assert all(path.startswith("s3://lake/db/t/_icefleet/") for path in io.files)
-
-
-class TestAttempts:
-    """Attempts at a unit are numbered; the first that comes to its end counts."""
-
-    def test_a_number_is_given_once(self, store: JobStore) -> None:
-        assert store.claim(0, attempt(0, 0, "mine"))
-        assert not store.claim(0, attempt(0, 0, "theirs"))
-        assert store.claim(0, attempt(0, 1, "theirs"))
-        assert [found.token for found in store.attempts(0, 0)] == ["mine", "theirs"]
-
-    def test_who_is_as_quick_as_another_loses_once(self, store: JobStore, io: MemoryIO) -> None:
-        """Both saw that the number was free; the second one's record is there."""
-        theirs = attempt(0, 0, "theirs").model_dump_json().encode()
-        io.after = lambda path: io.files.update({path: theirs})
-        assert not store.claim(0, attempt(0, 0, "mine"))
-
-    def test_a_claim_that_died_half_written_is_taken_over(
-        self, store: JobStore, io: MemoryIO, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        slept: list[float] = []
-        monkeypatch.setattr(time, "sleep", slept.append)
-        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/0/attempt-0-0.json"] = b'{"unit": 0, "numb'
-        assert store.attempts(0, 0) == []
-        assert store.claim(0, attempt(0, 0))
-        assert slept, "it might have been one that was being written"
-        assert store.attempts(0, 0) == [attempt(0, 0)]
-
-    def test_the_first_that_ended_counts(self, store: JobStore) -> None:
-        for number in range(3):
-            store.claim(0, attempt(7, number))
-        assert store.staged(0, 7) is None
-        store.write_staged(0, staged(7, 2))
-        assert store.staged(0, 7) == staged(7, 2)
-        store.write_staged(0, staged(7, 1))
-        assert store.staged(0, 7) == staged(7, 1)
-        assert store.staged_by(0, attempt(7, 0)) is None
-        assert store.staged_by(0, attempt(7, 2)) == staged(7, 2)
-
-    def test_what_was_staged_outweighs_what_failed(self, store: JobStore) -> None:
-        store.claim(0, attempt(0, 0))
-        store.write_failed(0, failure(0))
-        assert store.outcome(0, 0) == failure(0)
-        store.write_staged(0, staged(0, 0))
-        assert store.outcome(0, 0) == staged(0, 0)
-
-    def test_what_is_taken_back(self, store: JobStore) -> None:
-        store.claim(0, attempt(0, 0))
-        store.write_staged(0, staged(0, 0))
-        store.retract(0, attempt(0, 0), forget=False)
-        assert (store.staged(0, 0), store.attempts(0, 0)) == (None, [attempt(0, 0)])
-        store.retract(0, attempt(0, 0), forget=True)
-        assert store.attempts(0, 0) == []
-        store.retract(0, attempt(0, 0), forget=True)
-
-    def test_how_the_units_of_a_plan_ended(self, store: JobStore) -> None:
-        made = written(store, unit(0), unit(1), unit(2, "odd.orc is ORC."), unit(3))
-        assert list(store.pending(made)) == [3, 1, 0]
-        store.claim(0, attempt(3, 0))
-        store.write_staged(0, staged(3, 0))
-        store.write_failed(0, failure(0))
-        assert list(store.pending(made)) == [1]
-        assert store.outcomes(made) == {
-            0: failure(0),
-            2: Failure(unit=2, partition="p=2", reason="odd.orc is ORC."),
-            3: staged(3, 0),
-        }
-
-    def test_rounds_are_apart(self, store: JobStore) -> None:
-        store.claim(0, attempt(0, 0))
-        store.write_staged(0, staged(0, 0))
-        assert store.staged(1, 0) is None
-        assert store.attempts(1, 0) == []
-
-
-class TestCommitNotes:
-    """Every committer has a note of its own."""
-
-    def test_each_gets_a_number(self, store: JobStore) -> None:
-        notes = [CommitNote(token=token, started=1.0) for token in "ab"]
-        assert [store.claim_commit(0, note) for note in notes] == [0, 1]
-        later = notes[0].model_copy(update={"settled": True})
-        store.note_commit(0, 0, later)
-        assert store.commits(0) == [later, notes[1]]
-        assert store.commits(1) == []
-
-    def test_one_that_is_torn_hides_none(self, store: JobStore, io: MemoryIO, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(time, "sleep", lambda seconds: None)
-        written(store, unit(0))
-        for token in "abc":
-            store.claim_commit(0, CommitNote(token=token, started=1.0))
-        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/0/commit-1.json"] = b""
-        assert [note.token for note in store.commits(0)] == ["a", "c"]
-        store.clear()
-        assert io.files == {}
 
 
 class TestStates:
@@ -236,13 +140,13 @@ class TestStates:
         assert other.last(Operation.CONVERT) == REPORT
 
     def test_a_record_of_another_make_is_an_error_and_not_absent(self, store: JobStore, io: MemoryIO) -> None:
-        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/0/plan.json"] = b'{"version": "from the future"}'
+        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/plan-0.json"] = b'{"version": "from the future"}'
         with pytest.raises(ValidationError):
             store.plan(0)
 
     @pytest.mark.parametrize("contents", [b"", b"{", b'{"request":'])
     def test_one_that_is_half_written_is_absent(self, store: JobStore, io: MemoryIO, contents: bytes) -> None:
-        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/0/plan.json"] = contents
+        io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/plan-0.json"] = contents
         assert store.plan(0) is None
 
 
@@ -250,17 +154,23 @@ def whole_job(store: JobStore) -> None:
     """Every kind of record that a job of two rounds can have."""
     store.write_current(REQUEST)
     for round_ in range(2):
-        written(store, unit(0), unit(1), unit(2), round_=round_)
+        at = store.at(written(store, unit(0), unit(1), unit(2), round_=round_))
         for number in range(2):
-            store.claim(round_, attempt(0, number))
-        store.write_staged(round_, staged(0, 1))
-        store.claim(round_, attempt(1, 0))
-        store.write_failed(round_, failure(1))
+            at.claim(attempt(0, number))
+        at.write_staged(staged(0, 1))
+        at.claim(attempt(1, 0))
+        at.write_failed(failure(1))
         for token in "ab":
-            store.claim_commit(round_, CommitNote(token=token, started=1.0))
+            at.claim_commit(CommitNote(token=token, started=1.0))
     store.cancel()
     store.conclude(REPORT)
     store.close()
+
+
+def end(store: JobStore) -> None:
+    """What the end of a job does to its records."""
+    store.clear()
+    store.forget()
 
 
 class TestClearing:
@@ -268,10 +178,17 @@ class TestClearing:
 
     def test_nothing_is_left(self, store: JobStore, io: MemoryIO) -> None:
         whole_job(store)
-        assert len(io.files) == 26
-        store.clear()
+        assert len(io.files) == 28
+        end(store)
         assert io.files == {}
+        end(store)
+
+    def test_how_it_ended_stays_until_somebody_knows(self, store: JobStore, io: MemoryIO) -> None:
+        whole_job(store)
         store.clear()
+        assert set(names_of(io)) == {f"{REQUEST.token}/conclusion", "current-convert"}
+        assert store.conclusion() == REPORT
+        assert store.ended()
 
     def test_other_jobs_of_the_table_are_left_alone(self, store: JobStore, io: MemoryIO) -> None:
         other = Request.new("db.t")
@@ -281,7 +198,7 @@ class TestClearing:
         others.write_last(REPORT)
         before = dict(io.files)
         written(store, unit(0))
-        store.clear()
+        end(store)
         assert io.files == before
 
     def test_plans_go_after_what_they_lead_to_and_the_conclusion_after_all_plans(
@@ -289,14 +206,17 @@ class TestClearing:
     ) -> None:
         whole_job(store)
         io.log.clear()
-        store.clear()
+        end(store)
         order = [name.removeprefix(f"{REQUEST.token}/") for name in names(io)]
         for round_ in "01":
-            of_round = [name for name in order if name.startswith(f"{round_}/")]
-            assert of_round[-1] == f"{round_}/plan"
-        assert order.index("1/plan") < order.index("0/plan")
+            of_round = [
+                name for name in order if name.startswith((f"{round_}-", f"planner-{round_}", f"plan-{round_}"))
+            ]
+            assert of_round[-2:] == [f"planner-{round_}-0", f"plan-{round_}"]
+        assert order.index("plan-1") < order.index("plan-0")
         assert order[-4:] == ["cancelled", "closing", "conclusion", "current-convert"]
-        assert order.index("0/attempt-0-1") < order.index("0/attempt-0-0"), "the first one leads to the others"
+        attempts = [name.partition("/")[2] for name in order if name.startswith("0-")]
+        assert attempts.index("attempt-0-1") < attempts.index("attempt-0-0"), "the first one leads to the others"
 
     def test_it_can_be_taken_up_from_every_point(self, io: MemoryIO) -> None:
         class Killed(BaseException):
@@ -314,7 +234,7 @@ class TestClearing:
 
             io.before = trap
             try:
-                store.clear()
+                end(store)
             except Killed:
                 io.before = lambda: None
                 again = JobStore(io, "s3://lake/db/t", REQUEST.token)
@@ -322,7 +242,7 @@ class TestClearing:
                     assert set(names_of(io)) <= {"current-convert"}, "without it nobody would know what to do"
                 elif again.latest_plan() is not None:
                     assert again.ended(), "nobody works on it any more"
-                again.clear()
+                end(again)
                 assert io.files == {}, f"killed at change {at}"
                 continue
             finally:
@@ -335,7 +255,7 @@ class TestClearing:
         (tmp_path / "t").mkdir()
         store = JobStore(PyArrowFileIO(), location, REQUEST.token)
         whole_job(store)
-        store.clear()
+        end(store)
         assert list((tmp_path / "t").iterdir()) == []
 
     def test_folders_of_others_do_not(self, tmp_path: Path) -> None:
@@ -344,9 +264,9 @@ class TestClearing:
         stores = [JobStore(PyArrowFileIO(), location, token) for token in ("one", "two")]
         for store in stores:
             written(store, unit(0))
-        stores[0].clear()
+        end(stores[0])
         assert [path.name for path in (tmp_path / "t" / "_icefleet").iterdir()] == ["two"]
-        stores[1].clear()
+        end(stores[1])
         assert list((tmp_path / "t").iterdir()) == []
 
 

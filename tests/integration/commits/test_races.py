@@ -12,11 +12,12 @@ from pyiceberg.manifest import ManifestFile
 
 from producer import manifests
 from producer.manifests import LiveFile
-from producer.messages import Status
+from producer.messages import Request, Status
+from producer.store import ROOT
 from tasks.rounds import Ended, Stage, advance
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told, unreferenced
 
 
 class TestLostRaces:
@@ -104,6 +105,40 @@ class TestLostRaces:
         assert len(set(numbers)) == len(numbers)
 
 
+class TestTwoPlanners:
+    """The same plan message, delivered twice and worked on side by side."""
+
+    @pytest.fixture
+    def staged(self, stream: StreamTable, jobs: Jobs) -> Request:
+        """A job whose plan is written and staged, while another planner has looked and has not found it."""
+        request = jobs.request()
+        step = jobs.start(request)
+        assert isinstance(step, Stage)
+        store = jobs.context(request).store
+        store.io.delete(f"{store.location}/{ROOT}/{request.token}/plan-0.json")
+        return request
+
+    def test_what_was_staged_of_the_one_does_not_count_for_the_other(
+        self, stream: StreamTable, jobs: Jobs, staged: Request
+    ) -> None:
+        """The second plan retires a delete that nobody has applied when the first one was staged."""
+        stream.append(rows(7, 8))
+        stream.delete_where_equal(rows(8), ["id"])
+        report = jobs.run(staged)
+        assert_converted(stream, report, ROWS + Counter({(7, "a"): 1}))
+        assert len(jobs.staged) == 2
+
+    def test_a_job_that_was_planned_twice_leaves_nothing(
+        self, stream: StreamTable, jobs: Jobs, staged: Request
+    ) -> None:
+        step = jobs.start(staged)
+        jobs.context(staged).store.cancel()
+        before = stream.table.metadata_location
+        assert jobs.end(step).status is Status.CANCELLED
+        assert unreferenced(stream.table) == set()
+        assert stream.table.metadata_location == before
+
+
 class TestTwoCommitters:
     """The same commit message, delivered twice and worked on side by side."""
 
@@ -121,11 +156,10 @@ class TestTwoCommitters:
         first = advance(jobs.context(request), jobs.settings)
         [second] = found
         assert isinstance(first, Ended)
-        assert isinstance(second, Ended)
-        assert second.report is not None
-        assert_converted(stream, second.report)
-        assert len(made(stream, second.report)) == 1
-        assert first.report is None or first.report.snapshot_id == second.report.snapshot_id
+        report = told(second)
+        assert first.report is None or told(first).snapshot_id == report.snapshot_id
+        assert_converted(stream, report)
+        assert len(made(stream, report)) == 1
 
     def test_none_ends_the_job_under_the_other(self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs) -> None:
         """The second one is cancelled in the middle of the first one's commit."""
