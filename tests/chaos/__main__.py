@@ -1,0 +1,88 @@
+"""``make chaos``: break a fleet on purpose for as long as one likes, and see what holds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.campaign import Account, Campaign, arena, remove
+from tests.chaos.game import Game
+from tests.chaos.repertoire import all_games
+
+
+@click.command()
+@click.option("--minutes", default=30.0, show_default=True, help="How long; what has begun is ended.")
+@click.option("--once", is_flag=True, help="Every game once, however long it takes.")
+@click.option("--seed", default=0, show_default=True, help="Of the order of games and of all that they draw.")
+@click.option("--only", default="", help="Games whose names hold this text.")
+@click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
+@click.option("--list", "list_only", is_flag=True, help="Name the games and play none.")
+@click.option("--keep", is_flag=True, help="Leave tables and logs, and say where.")
+def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_only: bool, keep: bool) -> None:
+    """Break a fleet on purpose and show that nothing is lost.
+
+    Starts Redis, a committer, its clock and two workers on this machine. Exits with 1 when something did not hold.
+
+    \b
+    Examples:
+      python -m tests.chaos --minutes 5
+      python -m tests.chaos --once --only "the JVM is killed"
+      python -m tests.chaos --list
+    """
+    games = [game for game in all_games() if only in game.name]
+    console = Console(stderr=True, highlight=False)
+    if list_only:
+        for game in games:
+            click.echo(game.name)
+        return
+    if not games:
+        raise click.UsageError(f"no game has {only!r} in its name: --list names them")
+    if shutil.which("redis-server") is None:
+        raise click.ClickException("there is no redis-server: install Redis 6.2 or newer")
+    folder = Path(tempfile.mkdtemp(prefix="icefleet-chaos-"))
+    try:
+        with arena(folder) as made:
+            campaign = Campaign(made, console.print)
+            account = campaign.play(_drawn(games, Random(seed), once), float("inf") if once else minutes * 60)
+    finally:
+        if keep:
+            console.print(f"tables and logs: {folder}")
+        else:
+            remove(folder)
+    if as_json:
+        click.echo(json.dumps(account.as_dict(), indent=1))
+    else:
+        Console(highlight=False).print(_table(account))
+    sys.exit(1 if account.violations else 0)
+
+
+def _drawn(games: list[Game], random: Random, once: bool) -> Iterator[tuple[Game, int]]:
+    """All games in some order, and again in another."""
+    for _ in range(1) if once else itertools.count():
+        for game in random.sample(games, len(games)):
+            yield game, random.randrange(1 << 30)
+
+
+def _table(account: Account) -> Table:
+    held = "none violated" if not account.violations else f"{len(account.violations)} games did not hold"
+    title = f"{account.faults.total():,} faults in {account.games.total():,} games, {account.seconds / 60:.1f} min"
+    table = Table(title=f"{title}: {held}", title_justify="left")
+    table.add_column("fault")
+    table.add_column("times", justify="right")
+    for name, times in account.faults.most_common():
+        table.add_row(name, f"{times:,}")
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""A fleet whose storage and catalog may fail, and which is put together again whenever something of it dies."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import redis
+from pyiceberg.exceptions import ServiceUnavailableError
+
+from producer import Job, Report
+from producer.errors import IcefleetError
+from producer.messages import Operation
+from tests.chaos.faults import Arsenal
+from tests.chaos.hooks import FOLDER
+from tests.chaos.victims import WORKERS
+from tests.fleet.localfleet import COMMITTER, LocalFleet
+
+#: Seconds within which every job must have ended, whatever happened to it.
+LONGEST = 240.0
+PARTS = ("redis", "committer", "beat", *WORKERS)
+
+
+class Arena(LocalFleet):
+    """Redis, a committer, the clock, and two workers, each a session of processes of its own.
+
+    Args:
+        root: Folder for all of it.
+        settings: As for any fleet on this machine.
+    """
+
+    def __init__(self, root: Path, **settings: object) -> None:
+        super().__init__(root, **{"cores": 1, "heap_mb": 512, "unit_mb": 1, "sweep_seconds": 1, **settings})
+        self.folder = root / "chaos"
+        (self.folder / "leaders").mkdir(parents=True)
+        self.arsenal = Arsenal(self.folder)
+        #: What was done to the fleet from outside, and how often.
+        self.told: Counter[str] = Counter()
+        #: How often parts were started again.
+        self.revived = 0
+        #: What parts have in their environment that others have not.
+        self._particular: dict[str, dict[str, str]] = {}
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """What processes see: a storage and a catalog that may fail."""
+        usual = super().environment
+        del usual["PYICEBERG_CATALOG__DEFAULT__TYPE"]
+        usual["PYICEBERG_CATALOG__DEFAULT__PY_CATALOG_IMPL"] = "tests.chaos.hooks.FaultyCatalog"
+        usual["PYICEBERG_CATALOG__DEFAULT__PY_IO_IMPL"] = "tests.chaos.hooks.FaultyFileIO"
+        return usual | {FOLDER: str(self.folder)}
+
+    def start(self) -> None:
+        """Start all parts."""
+        for part in PARTS:
+            self.start_part(part)
+        self.answering("committer", *WORKERS)
+
+    def start_part(self, name: str) -> None:
+        """Start one part, as its service manager would."""
+        environment = self.environment | self._particular.get(name, {})
+        if name == "redis":
+            self.start_redis()
+        elif name == "beat":
+            schedule = self.root / "beat-schedule"
+            command = ["celery", "--app", "tasks.app", "beat", "--schedule", str(schedule), "--pidfile="]
+            self.processes.start(name, command, environment)
+        elif name == "committer":
+            self.start_worker(name, *COMMITTER, "--concurrency", "1", **environment)
+        else:
+            self.start_worker(name, **environment)
+        self.noted(name)
+
+    @contextmanager
+    def another_time(self, name: str, minutes: int, library: str) -> Iterator[None]:
+        """A part whose clock is ahead, or behind; it is started anew before and after."""
+        self._particular[name] = {
+            "LD_PRELOAD": library,
+            "FAKETIME": f"{minutes * 60:+d}s",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        self._anew(name)
+        try:
+            yield
+        finally:
+            del self._particular[name]
+            self._anew(name)
+
+    def _anew(self, name: str) -> None:
+        self.processes.kill(name)
+        self.start_part(name)
+        self.answering(name)
+
+    def start_producer(self, *arguments: str) -> None:
+        """Start a client that waits for what it has asked for; it is not started again."""
+        self.processes.start("producer", ["icefleet", *arguments, "--json"], self.environment)
+        self.noted("producer")
+
+    def noted(self, name: str) -> None:
+        """Let all processes know whom to kill by that name."""
+        (self.folder / "leaders" / name).write_text(str(self.processes.running[name].pid))
+
+    def revive(self) -> None:
+        """Start again whatever has died, as service managers do; what died with a machine is delivered again."""
+        dead = [name for name in PARTS if not self._lives(name)]
+        for name in dead:
+            if name in self.processes.running:
+                self.processes.kill(name)  # what is left of its session
+            self.start_part(name)
+            self.revived += 1
+        if set(dead) - {"redis", "beat"}:
+            with suppress(redis.RedisError):
+                self.let_deliveries_expire()
+
+    def redeliver(self) -> None:
+        """Have what counts as not delivered given to somebody now: the transport looks for it at a worker's start."""
+        self.start_worker("late")
+        self.answering("late")
+        self.processes.terminate("late")
+        self.processes.ended("late", LONGEST)
+
+    def forget_sending(self, job: str) -> None:
+        """Have the sweeper send a job's messages again at its next look, as it does when their time has come."""
+        self.redis.delete(f"icefleet:sent:{job}")
+
+    def whole(self) -> None:
+        """Have every part there again, and nothing going on."""
+        if "producer" in self.processes.running:
+            self.processes.kill("producer")
+        self.revive()
+        self.answering("committer", *WORKERS)
+        self.settle()
+
+    def end_of(self, job: Job, within: float = LONGEST) -> Report:
+        """Wait for a job's end, and bring back meanwhile what dies.
+
+        Raises:
+            AssertionError: it has not ended in time.
+        """
+        deadline = time.monotonic() + within
+        while time.monotonic() < deadline:
+            self.revive()
+            with suppress(redis.RedisError, OSError, ServiceUnavailableError):
+                if job.status.ended:
+                    return job.wait(10)
+            time.sleep(0.1)
+        raise AssertionError(f"{job.id} has not ended within {within:.0f} s\n{self.processes.logs()}")
+
+    def job_at(self, table: str, operation: Operation) -> Job:
+        """The job that somebody else has asked for, as soon as anything tells of it."""
+
+        def found() -> str | None:
+            with suppress(redis.RedisError, IcefleetError):
+                jobs = self.fleet.jobs(table)
+                return next((job.id for job in jobs if job.name.operation is operation), None)
+            return None
+
+        return self.fleet.job(self.processes.wait_for(f"job at {table}", found, every=0.05))
+
+    def _lives(self, name: str) -> bool:
+        process = self.processes.running.get(name)
+        return process is not None and process.poll() is None

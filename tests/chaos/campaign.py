@@ -1,0 +1,116 @@
+"""A campaign: one game after another on one fleet, and an account of what was done to it and what held."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from pyiceberg.catalog import load_catalog
+
+from tests.chaos.arena import Arena
+from tests.chaos.game import Game
+
+
+@dataclass
+class Account:
+    """What a campaign came to."""
+
+    #: Injected faults by what they were.
+    faults: Counter[str] = field(default_factory=Counter)
+    #: Games that were played, by name.
+    games: Counter[str] = field(default_factory=Counter)
+    #: Of each game that did not go as it must: its name, its seed, and what was wrong.
+    violations: list[tuple[str, int, str]] = field(default_factory=list)
+    revived: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "faults": self.faults.total(),
+            "by_kind": dict(self.faults.most_common()),
+            "games": self.games.total(),
+            "violations": [{"game": name, "seed": seed, "what": what} for name, seed, what in self.violations],
+            "revived": self.revived,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+@contextmanager
+def arena(folder: Path) -> Iterator[Arena]:
+    """A fleet to be broken, known to this process too, which sees its catalog and storage as they are."""
+    made = Arena(folder, max_attempts=5)
+    properties = {name: value for name, value in made.catalog.properties.items() if name != "type"}
+
+    def known(name: str) -> object:
+        return load_catalog(name, **{"type": "sql", **properties})
+
+    with patch("producer.catalog.load_catalog", known):
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+class Campaign:
+    """Plays games.
+
+    Args:
+        arena: Started, and whole.
+        say: Told of each game, and how it went.
+    """
+
+    def __init__(self, arena: Arena, say: Callable[[str], None]) -> None:
+        self._arena = arena
+        self._say = say
+        self.account = Account()
+
+    def play(self, games: Iterable[tuple[Game, int]], seconds: float) -> Account:
+        """Play games with their seeds, until there are no more or the time is over."""
+        started = time.monotonic()
+        for game, seed in games:
+            self._play(game, seed)
+            self.account.seconds = time.monotonic() - started
+            if self.account.seconds > seconds:
+                break
+        return self.account
+
+    def _play(self, game: Game, seed: int) -> None:
+        arena, account, began = self._arena, self.account, time.monotonic()
+        before = _counted(arena)
+        wrong = None
+        try:
+            game.play(arena, Random(seed))
+        except Exception as error:  # the next game shows whether the fleet is still one
+            wrong = "".join(traceback.format_exception_only(error)).strip()
+            account.violations.append((game.name, seed, wrong))
+        waiting = arena.arsenal.disarm()
+        done = _counted(arena) - before
+        account.faults += done
+        account.games[game.name] += 1
+        account.revived = arena.revived
+        told = ", ".join(f"{times} × {name}" for name, times in done.items()) or "nothing"
+        never = f"; {len(waiting)} did not come to pass" if waiting else ""
+        verdict = f"[red]{wrong.splitlines()[0]}[/red]" if wrong else "[green]held[/green]"
+        self._say(f"{verdict} {game.name} (seed {seed}, {time.monotonic() - began:.1f} s): {told}{never}")
+        if wrong:
+            arena.whole()
+
+
+def _counted(arena: Arena) -> Counter[str]:
+    sprung = {f"{effect}: {step}": times for (step, effect), times in arena.arsenal.sprung().items()}
+    return Counter(sprung) + arena.told
+
+
+def remove(folder: Path) -> None:
+    """Remove what a campaign has left on disk."""
+    shutil.rmtree(folder, ignore_errors=True)
