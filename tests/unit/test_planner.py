@@ -273,7 +273,8 @@ class TestSizes:
             stream.delete_where_equal(rows(1, p=p), ["id"])
         request = Request.new("db.t")
         first, second = (plan(stream.table, request, unit_bytes=1) for _ in range(2))
-        assert first == second
+        assert first.units == second.units
+        assert first.plan.model_copy(update={"token": second.plan.token}) == second.plan
         assert labels(first) == ["p=a", "p=b", "p=c", "p=null"]
 
 
