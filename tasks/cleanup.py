@@ -18,6 +18,7 @@ from producer.roundstore import RoundStore
 from producer.staging import Attempt, Staged
 from tasks.head import added_by
 from tasks.job import JobContext
+from tasks.prepared import delete_in_order
 from tasks.snapshot import metadata_files
 from workers.journal import Journal
 
@@ -95,8 +96,7 @@ class _Needless:
         self.delete([merged_path(self.table, plan, name)])
         if self.table.metadata.snapshot_by_id(snapshot_id) is None:
             found = metadata_files(self.table, name, snapshot_id)
-            for path in reversed([path for path in found if path not in self._manifests]):
-                delete_files(self._io, [path])
+            delete_in_order(self._io, reversed([path for path in found if path not in self._manifests]))
 
     @cached_property
     def table(self) -> Table | None:

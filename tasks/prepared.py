@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -24,8 +24,6 @@ from pyiceberg.table.update import (
 from tasks.metadata import AssertLastSequenceNumber, enable_version_3, last_sequence_number
 
 enable_version_3()
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class PreparedSnapshot:
 
         The first manifest goes last: the others are found by it, should this end halfway.
         """
-        delete_files(self.table.io, reversed(self.written))
+        delete_in_order(self.table.io, reversed(self.written))
 
     @property
     def _requirements(self) -> tuple[TableRequirement, ...]:
@@ -94,13 +92,12 @@ class PreparedSnapshot:
         )
 
 
-def delete_files(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete what is there of some files; what cannot be deleted is logged and left."""
+def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete what is there of some files, one after another.
+
+    Raises:
+        Exception: one cannot be deleted, and those after it are left: they lead to it, for whoever tries again.
+    """
     for path in paths:
-        try:
+        with suppress(FileNotFoundError):
             io.delete(path)
-        except FileNotFoundError:
-            continue
-        except Exception:
-            # An orphan costs a few bytes; what called for the deletion matters more.
-            _log.warning("could not delete %s", path, exc_info=True)

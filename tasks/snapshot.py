@@ -19,7 +19,7 @@ from tasks.entries import NewFile, added, deleted, existing
 from tasks.manifest_lists import write_manifest_list
 from tasks.manifests import write_manifests
 from tasks.metadata import next_row_id
-from tasks.prepared import PreparedSnapshot, delete_files
+from tasks.prepared import PreparedSnapshot, delete_in_order
 from tasks.summary import summarize
 
 #: Content and spec id of the manifests, and the entries that go there.
@@ -98,13 +98,16 @@ class SnapshotUpdate:
         Manifests that lose no file are taken over as they are, those without live files are left out.
 
         Raises:
-            Conflict: a file to be removed is not live at the head. Nothing stays written.
+            Conflict: a file to be removed is not live at the head.
+            Exception: something cannot be written.
+            Whatever is raised, nothing stays written; but where it cannot be deleted either, :func:`metadata_files`
+            finds what is left.
         """
         paths = _Paths(self._table, self._name)
         try:
             return self._write(paths)
         except BaseException:
-            delete_files(self._table.io, reversed(paths.given))
+            delete_in_order(self._table.io, reversed(paths.given))
             raise
 
     def _write(self, paths: _Paths) -> PreparedSnapshot:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -52,7 +53,7 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     folder = Path(tempfile.mkdtemp(prefix="icefleet-chaos-"))
     try:
         with arena(folder) as made:
-            campaign = Campaign(made, console.print)
+            campaign = Campaign(made, partial(console.print, soft_wrap=True))
             account = campaign.play(_drawn(games, Random(seed), once), float("inf") if once else minutes * 60)
     finally:
         if keep:

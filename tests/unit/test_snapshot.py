@@ -23,7 +23,7 @@ from producer.errors import Conflict, Refused
 from producer.manifests import LiveFile, first_row_id, read_manifest_list, read_manifests
 from tasks.entries import NewFile, new_data_file
 from tasks.prepared import PreparedSnapshot
-from tasks.snapshot import SnapshotUpdate
+from tasks.snapshot import SnapshotUpdate, metadata_files
 from tasks.testing import local_catalog
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
@@ -183,6 +183,24 @@ def test_nothing_is_seen_before_the_commit_and_discard_leaves_nothing(table: Tab
     attempt.discard()
     attempt.discard()
     assert on_disk(table) == before
+
+
+@pytest.mark.parametrize("stuck", ["-m0.avro", "-m1.avro", "/snap-"])
+def test_what_cannot_be_deleted_is_found_again(table: Table, monkeypatch: pytest.MonkeyPatch, stuck: str) -> None:
+    attempt = prepared(table, [data("a"), equality("d")], name="an-attempt")
+    delete = attempt.table.io.delete
+
+    def refuse(path: str) -> None:
+        if stuck in path:
+            raise OSError("Input/output error")
+        delete(path)
+
+    monkeypatch.setattr(attempt.table.io, "delete", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        attempt.discard()
+    left = set(attempt.written) & on_disk(table)
+    assert left
+    assert left <= set(metadata_files(table, "an-attempt", attempt.snapshot.snapshot_id))
 
 
 def test_a_lost_race_is_told_apart(table: Table) -> None:
