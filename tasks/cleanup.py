@@ -12,6 +12,7 @@ from producer.errors import Reason, Refused
 from producer.garbage import uncollected
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
+from producer.places import Places
 from producer.plans import Plan
 from producer.records import delete_files, parallel
 from producer.roundstore import RoundStore
@@ -80,7 +81,7 @@ class _Needless:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged, except those that are committed, or lie where no file of the table does."""
-        found = {path for path in paths if self._context.places.hold(path)}
+        found = {path for path in paths if self._places.hold(path)}
         if found and self.table is not None:
             found -= self._added
             if found:
@@ -108,6 +109,11 @@ class _Needless:
                 raise
             return None
         return table if self._first is None or self._first.table_uuid == str(table.metadata.table_uuid) else None
+
+    @property
+    def _places(self) -> Places:
+        """Where the table's files lie, or lay when it is gone: another one of its name may lie elsewhere."""
+        return self._context.places if self.table is not None else Places.at(self._context.store.location)
 
     @cached_property
     def _added(self) -> frozenset[str]:

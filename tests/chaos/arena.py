@@ -64,6 +64,7 @@ class Arena(LocalFleet):
         """Start one part, as its service manager would."""
         environment = self.environment | self._particular.get(name, {})
         if name == "redis":
+            self._hang_up()
             self.start_redis()
         elif name == "beat":
             schedule = self.root / "beat-schedule"
@@ -99,6 +100,11 @@ class Arena(LocalFleet):
         """Start a client that waits for what it has asked for; it is not started again."""
         self.processes.start("producer", ["icefleet", *arguments, "--json"], self.environment)
         self.noted("producer")
+
+    def _hang_up(self) -> None:
+        """Close this process's own connections: they lead to the Redis that has died."""
+        self.redis.connection_pool.disconnect()
+        self.__dict__.pop("celery", None)
 
     def noted(self, name: str) -> None:
         """Let all processes know whom to kill by that name."""

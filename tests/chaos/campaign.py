@@ -92,6 +92,8 @@ class Campaign:
             game.play(arena, Random(seed))
         except Exception as error:  # the next game shows whether the fleet is still one
             wrong = "".join(traceback.format_exception_only(error)).strip()
+            with (arena.root / "violations.log").open("a") as log:
+                log.write(f"--- {game.name} (seed {seed})\n{traceback.format_exc()}\n")
             account.violations.append((game.name, seed, wrong))
         waiting = arena.arsenal.disarm()
         done = _counted(arena) - before

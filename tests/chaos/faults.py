@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
@@ -71,21 +71,23 @@ class Fault:
         step: When.
         effect: What.
         skip: How often the moment passes before.
+        where: Part of the path, or the table, that it happens to; of any if empty. It holds no slash.
     """
 
     step: Step
     effect: Effect
     skip: int = 0
+    where: str = ""
 
     def file(self, number: int) -> str:
         """The name of its file."""
-        return f"{number:06d}~{self.step.name}~{self.effect.name}~{self.skip}"
+        return f"{number:06d}~{self.step.name}~{self.effect.name}~{self.skip}~{self.where}"
 
     @classmethod
     def of(cls, file: str) -> tuple[Self, int]:
         """The fault that a name tells, and its number."""
-        number, step, effect, skip = file.split("~")
-        return cls(Step[step], Effect[effect], int(skip)), int(number)
+        number, step, effect, skip, where = file.split("~")
+        return cls(Step[step], Effect[effect], int(skip), where), int(number)
 
 
 class Arsenal:
@@ -115,15 +117,20 @@ class Arsenal:
                 waiting.append(Fault.of(path.name)[0])
         return waiting
 
-    def spring(self, step: Step) -> Iterator[Fault]:
-        """The faults that happen now, in the process that asks."""
+    def spring(self, step: Step, what: str) -> Iterator[Fault]:
+        """The faults that happen now, in the process that asks.
+
+        Args:
+            step: Where it is.
+            what: The path or the table that it is about.
+        """
         for path in sorted(self._armed.iterdir()):
             fault, number = Fault.of(path.name)
-            if fault.step is not step:
+            if fault.step is not step or fault.where not in what:
                 continue
             with suppress(FileNotFoundError):  # another process was as quick
                 if fault.skip:
-                    path.rename(self._armed / Fault(step, fault.effect, fault.skip - 1).file(number))
+                    path.rename(self._armed / replace(fault, skip=fault.skip - 1).file(number))
                 else:
                     path.rename(self._sprung / path.name)
                     yield fault

@@ -52,7 +52,7 @@ def reached(step: Step, what: str) -> None:
     """
     if (folder := os.environ.get(FOLDER)) is None:
         return
-    for fault in Arsenal(Path(folder)).spring(step):
+    for fault in Arsenal(Path(folder)).spring(step, what):
         if fault.effect is Effect.SLOW:
             time.sleep(SLOW_SECONDS)
         elif fault.effect in _ERRORS:

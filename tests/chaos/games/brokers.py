@@ -15,8 +15,8 @@ from tests.chaos.game import Game
 from tests.chaos.trial import Trial
 
 #: Seconds from a job's start to the trouble: from before its plan to after its commit.
-_WHEN: Final = (0.0, 6.0)
-_AWAY: Final = (2.0, 12.0)
+_WHEN: Final = (0.0, 3.0)
+_AWAY: Final = (2.0, 5.0, 15.0, 60.0)
 
 
 def games() -> list[Game]:
@@ -65,7 +65,7 @@ def _flushed(arena: Arena, random: Random) -> None:
 def _full(arena: Arena, random: Random) -> None:
     """Not another byte is taken."""
     arena.redis.config_set("maxmemory", 1)
-    time.sleep(random.uniform(*_AWAY))
+    time.sleep(random.choice(_AWAY))
     arena.redis.config_set("maxmemory", 0)
 
 
@@ -79,4 +79,4 @@ def _slow(arena: Arena, random: Random) -> None:
 def _away(arena: Arena, random: Random) -> None:
     """Connections stay open, and nobody answers."""
     with arena.processes.halted("redis"):
-        time.sleep(random.uniform(*_AWAY))
+        time.sleep(random.choice(_AWAY))

@@ -31,7 +31,7 @@ CATALOG: Final[dict[Step, tuple[tuple[Effect, ...], int]]] = {
     Step.BEFORE_SWAP: ((Effect.REFUSED, Effect.NO_ANSWER_BEFORE, Effect.BEATEN, Effect.SLOW), 2),
     Step.AFTER_SWAP: ((Effect.NO_ANSWER_AFTER,), 1),
 }
-_FAULTS: Final = (2, 6)
+_FAULTS: Final = (4, 12)
 
 
 def games() -> list[Game]:
@@ -49,7 +49,8 @@ def _play(what: dict[Step, tuple[tuple[Effect, ...], int]], operation: Operation
     for _ in range(random.randint(*_FAULTS)):
         step = random.choice(list(what))
         effects, often = what[step]
-        arena.arsenal.arm(Fault(step, random.choice(effects), random.randrange(often)))
+        # Early moments more often: what has gone wrong before makes those after it come again.
+        arena.arsenal.arm(Fault(step, random.choice(effects), int(often * random.random() ** 2)))
     report = arena.end_of(trial.start())
     arena.arsenal.disarm()
     trial.judged(report)
