@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,14 @@ from producer.errors import IcefleetError
 from producer.messages import Operation
 from tests.chaos.faults import Arsenal
 from tests.chaos.hooks import FOLDER
+from tests.chaos.invariants import Violated
 from tests.chaos.victims import WORKERS
 from tests.fleet.localfleet import COMMITTER, LocalFleet
 
 #: Seconds within which every job must have ended, whatever happened to it.
 LONGEST = 240.0
+#: Seconds within which the sweeper has cleaned up what a clean-up that died has left.
+CLEAN = 60.0
 PARTS = ("redis", "committer", "beat", *WORKERS)
 
 
@@ -155,6 +158,22 @@ class Arena(LocalFleet):
                     return job.wait(10)
             time.sleep(0.1)
         raise AssertionError(f"{job.id} has not ended within {within:.0f} s\n{self.processes.logs()}")
+
+    def clean(self, check: Callable[[], None], within: float = CLEAN) -> None:
+        """Give the sweeper time to delete what is left of a job.
+
+        Args:
+            check: Raises while something is.
+            within: Seconds.
+        """
+        until = time.monotonic() + within
+        while True:
+            try:
+                return check()
+            except Violated:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.3)
 
     def job_at(self, table: str, operation: Operation) -> Job:
         """The job that somebody else has asked for, as soon as anything tells of it."""

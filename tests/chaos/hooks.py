@@ -121,19 +121,19 @@ class _Stream(OutputStream):
         if not self._halved and len(content) > 8:  # more than a magic number
             self._halved = True
             half = len(content) // 2
-            self._stream.write(content[:half])
+            self._stream.write(bytes(content[:half]))
             self.flush()
             reached(Step.FILE_HALF_WRITTEN, self._path)
-            self._stream.write(content[half:])
+            self._stream.write(bytes(content[half:]))
         else:
-            self._stream.write(content)
+            self._stream.write(bytes(content))
         return len(content)
 
     def flush(self) -> None:
         getattr(self._stream, "flush", lambda: None)()
 
     def tell(self) -> int:
-        return int(self._stream.tell())  # type: ignore[attr-defined]
+        return int(self._stream.tell())
 
     def writable(self) -> bool:
         return True

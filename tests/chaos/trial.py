@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import pyarrow as pa
 
@@ -17,8 +16,6 @@ from tests.chaos.arena import Arena
 from tests.chaos.invariants import Violated
 from tests.fleet.tables import equality_deletes, rows_of, streamed
 
-#: Seconds within which the sweeper has cleaned up what a clean-up that died has left.
-_CLEAN: Final = 60.0
 _NUMBERS = itertools.count()
 
 
@@ -57,7 +54,8 @@ class Trial:
         if committed and (report.status is not Status.COMMITTED or report.failed_units):
             raise Violated(f"it could have been done, and was not: {report}")
         self.arena.whole()
-        self._wait_until_clean()
+        records = self.arena.records
+        self.arena.clean(lambda: invariants.nothing_is_left(self.table.table, records(self.table.identifier)))
         table = self.table.table
         invariants.rows_are(table, self.rows)
         invariants.committed_once(table)
@@ -74,15 +72,3 @@ class Trial:
         self.judged(report)
         if equality_deletes(self.table):
             raise Violated("undisturbed it has left equality deletes")
-
-    def _wait_until_clean(self) -> None:
-        until = time.monotonic() + _CLEAN
-        while True:
-            try:
-                invariants.nothing_is_left(self.table.table, self.arena.records(self.table.identifier))
-            except Violated:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.5)
-            else:
-                return

@@ -108,7 +108,9 @@ def _shuffled(operation: Operation, arena: Arena, random: Random) -> None:
         messages = cast("list[str]", arena.redis.lrange(queue, 0, -1))
         random.shuffle(messages)
         with arena.redis.pipeline() as pipe:
-            pipe.delete(queue).rpush(queue, *messages).execute()
+            pipe.delete(queue)
+            pipe.rpush(queue, *messages)
+            pipe.execute()
         arena.told["message out of order"] += len(messages)
     trial.judged(arena.end_of(job), committed=True)
 

@@ -1,0 +1,136 @@
+"""Tables that change under a job in every way that others can change them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from producer import Job, Report
+from producer.messages import Operation, Status
+from tests.chaos import invariants, upheavals
+from tests.chaos.arena import Arena
+from tests.chaos.game import Game
+from tests.chaos.invariants import Violated
+from tests.chaos.upheavals import Scene, Upheaval
+from tests.chaos.victims import WORKERS
+from tests.fleet.tables import left_behind
+from tests.fleet.writers import judge
+from tests.support import oracle
+
+#: Seconds from a job's start to the upheaval, where it does not wait for the plan.
+_WHEN: Final = (0.0, 1.0)
+_UPHEAVALS: Final[dict[str, Upheaval]] = {
+    "rows of its files are deleted": upheavals.deletes,
+    "another compactor keeps old sequence numbers": upheavals.compaction,
+    "the schema evolves": upheavals.another_schema,
+    "the partition spec evolves": upheavals.another_spec,
+    "the format version rises": upheavals.upgrade,
+    "the table is rolled back": upheavals.rollback,
+    "the branch moves": upheavals.branch,
+    "the plan's snapshot expires": upheavals.expiry,
+    "the table is dropped": upheavals.drop,
+    "the table is renamed": upheavals.rename,
+    "another table takes the name": upheavals.recreation,
+}
+
+
+def games() -> list[Game]:
+    """Each upheaval in both kinds of work, and two fleets at one table."""
+    shaken = [
+        Game(f"{name}: {operation}", partial(_play, name, operation)) for name in _UPHEAVALS for operation in Operation
+    ]
+    pairs = [Game(f"two fleets, one table: {operation}", partial(_two_fleets, operation)) for operation in Operation]
+    return shaken + pairs
+
+
+def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None:
+    upheaval = _UPHEAVALS[name]
+    scene = Scene.of(arena.catalog, random.choice((2, 3)), random)
+    if upheaval is upheavals.branch:
+        scene.branch = "audit"
+        scene.writer.table.table.manage_snapshots().create_branch(scene.head, scene.branch).commit()
+    before = _files(scene)
+    job = _ask(arena, scene, operation)
+    with ExitStack() as stopped:
+        # Nobody else commits while somebody does what is valid only for the head that he has seen.
+        if random.random() < 0.5:
+            stopped.enter_context(arena.processes.halted(*WORKERS))
+            _planned(arena, job)
+        else:
+            time.sleep(random.uniform(*_WHEN))
+            stopped.enter_context(arena.processes.halted(*WORKERS))
+        stopped.enter_context(arena.processes.halted("committer"))
+        expected = upheaval(scene)
+    arena.told[name] += 1
+    _judge(arena, scene, before, expected, arena.end_of(job))
+    if scene.table is not None:
+        again = arena.end_of(_ask(arena, scene, operation))
+        if again.status not in {Status.COMMITTED, Status.NOTHING_TO_DO}:
+            raise Violated(f"undisturbed it ended as {again.status}: {again.reason}")
+        _judge(arena, scene, before, expected, again)
+
+
+def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
+    """Two jobs that know nothing of each other, as of fleets with a Redis each."""
+    scene = Scene.of(arena.catalog, random.choice((2, 3)), random)
+    before, jobs = _files(scene), []
+    for kind in (operation, random.choice(list(Operation)), random.choice(list(Operation))):
+        jobs.append(_ask(arena, scene, kind))
+        time.sleep(random.uniform(*_WHEN) / 2)
+        for key in arena.redis.scan_iter(f"icefleet:[rw]*:default:{scene.name}:*"):
+            arena.redis.delete(key)  # who has the table, and who waits for it
+    arena.told["two fleets, one table"] += 1
+    for job in jobs:
+        report = arena.end_of(job)
+        invariants.ends_with_a_reason(report)
+    _judge(arena, scene, before, scene.writer.rows, report)
+
+
+def _ask(arena: Arena, scene: Scene, operation: Operation) -> Job:
+    if operation is Operation.COMPACT:
+        return arena.fleet.compact(scene.name, branch=scene.branch, tier="full")
+    return arena.fleet.convert(scene.name, branch=scene.branch)
+
+
+def _planned(arena: Arena, job: Job) -> None:
+    """Wait for the plan, or the end of a job that has nothing to do."""
+    arena.processes.wait_for("plan", lambda: job.status.ended or arena.store(job.id).plan(0) is not None, every=0.02)
+
+
+def _judge(arena: Arena, scene: Scene, before: set[Path], expected: Counter[oracle.Row], report: Report) -> None:
+    invariants.ends_with_a_reason(report)
+    arena.whole()
+    table = scene.table
+    if table is None:
+        if report.status is not Status.COMMITTED and (new := _new(before)):
+            raise Violated(f"left behind of a table that was dropped: {new}")
+        return
+    if oracle.rows(table, scene.branch) != expected:
+        raise Violated("the rows are not those of the writer's commits")
+    judge(table)
+    invariants.totals_are_right(table)
+    arena.clean(lambda: _nothing_is_left(scene, before))
+
+
+def _nothing_is_left(scene: Scene, before: set[Path]) -> None:
+    table = scene.writer.table.table
+    unknown = {Path(table.location().removeprefix("file://")) / path for path in left_behind(table)}
+    if new := unknown - before:
+        raise Violated(f"left behind: {sorted(map(str, new))}")
+
+
+def _files(scene: Scene) -> set[Path]:
+    folder = Path(scene.writer.table.table.location().removeprefix("file://"))
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def _new(before: set[Path]) -> list[Path]:
+    """What has come to the folder of a dropped table, but for metadata that its catalog has written."""
+    metadata = next(path.parent for path in before if path.name.endswith(".metadata.json"))
+    found = {path for path in metadata.parent.rglob("*") if path.is_file() and path.suffix != ".json"}
+    return sorted(found - before)
