@@ -17,6 +17,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from producer.errors import Corrupt, Reason, Refused
 
@@ -47,7 +48,7 @@ def open_table(catalog: str, table: str) -> Table:
     """
     opened = open_catalog(catalog)
     try:
-        return opened.load_table(table)
+        return _load(opened, table)
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
@@ -60,6 +61,14 @@ def open_table(catalog: str, table: str) -> Table:
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
         raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
+
+
+@retry(
+    retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True
+)
+def _load(catalog: Catalog, table: str) -> Table:
+    """Load a table; again when its metadata file is gone, which a commit that was quicker may have deleted."""
+    return catalog.load_table(table)
 
 
 def table_names(catalog: Catalog) -> Iterator[str]:

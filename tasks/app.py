@@ -20,7 +20,7 @@ from tasks.commit import Unanswered
 from tasks.drain import drain
 from tasks.job import JobContext
 from tasks.reports import sentence
-from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin, give_up
+from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin, clear_away, give_up
 from tasks.staging import first_line, stage
 from tasks.sweep import sweep
 
@@ -102,11 +102,14 @@ def commit(self: Task, *, table: str, job: str) -> str:
     context = JobContext.open(job, _location(self))
     plan = context.store.latest_plan()
     request = plan.request if plan is not None else context.store.current(context.name.operation)
+    if request is None or request.job != job:
+        return "the job has ended"
+    known = Board(settings).report(job)
     try:
-        step = advance(context, settings)
+        step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
         return f"no answer from the catalog, the sweeper will ask again: {error}"
-    return _next(request, step) if request is not None and request.job == job else "the job has ended"
+    return _next(request, step)
 
 
 @app.task(name=SWEEP)

@@ -80,6 +80,15 @@ def give_up(request: Request, reason: str) -> Ended:
     return _leave(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
 
 
+def clear_away(context: JobContext, report: Report) -> Ended | Waiting:
+    """Delete what is left of a job that has ended as its report says, unless some committer may still commit it."""
+    context.store.close()
+    plan = context.store.latest_plan()
+    if plan is not None and may_happen(context, plan):
+        return Waiting(plan)
+    return _leave(context, report)
+
+
 def advance(context: JobContext, settings: Settings) -> Step:
     """Commit the latest round if all of its units have ended, and say what comes next."""
     if (report := context.store.conclusion()) is not None:  # whoever cleaned up died while he did
@@ -206,11 +215,9 @@ def _end(
     *,
     changed: bool = False,
 ) -> Ended | Waiting:
-    if not changed:  # then another committer may be about to commit what a clean-up would delete
-        context.store.close()
-        if may_happen(context, plan):
-            return Waiting(plan)
-    return _leave(context, concluded(report, plan.request, status, reason))
+    report = concluded(report, plan.request, status, reason)
+    # Without a change of its own another committer may be about to commit what a clean-up would delete.
+    return _leave(context, report) if changed else clear_away(context, report)
 
 
 def _leave(context: JobContext, report: Report) -> Ended:

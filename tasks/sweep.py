@@ -39,14 +39,11 @@ def sweep(settings: Settings) -> list[str]:
 
 
 def _take_up(request: Request, store: JobStore, settings: Settings, board: Board, messenger: Messenger) -> bool:
-    if store.conclusion() is not None:  # its clean-up died
+    if store.conclusion() is not None or board.report(request.job) is not None:  # its clean-up died, or could not begin
         messenger.commit(request.job, store.location)
         return True
     plan = store.latest_plan()
-    if plan is None:  # whoever was to plan it died, or who was to forget it did
-        if board.report(request.job) is not None:
-            store.forget()
-            return False
+    if plan is None:  # whoever was to plan it died
         return _plan_again(request, settings, board, messenger)
     if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
         messenger.commit(request.job, plan.location)  # safe to run twice, and nothing else ends the job

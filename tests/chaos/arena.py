@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
 import redis
+from kombu import pools
 from pyiceberg.exceptions import ServiceUnavailableError
 
 from producer import Job, Report
@@ -18,6 +20,7 @@ from producer.messages import Operation
 from tests.chaos.faults import Arsenal
 from tests.chaos.hooks import FOLDER
 from tests.chaos.invariants import Violated
+from tests.chaos.memorygroup import MemoryGroup
 from tests.chaos.victims import WORKERS
 from tests.fleet.localfleet import COMMITTER, LocalFleet
 
@@ -47,6 +50,7 @@ class Arena(LocalFleet):
         self.revived = 0
         #: What parts have in their environment that others have not.
         self._particular: dict[str, dict[str, str]] = {}
+        self._groups: dict[str, MemoryGroup] = {}
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -77,6 +81,8 @@ class Arena(LocalFleet):
             self.start_worker(name, *COMMITTER, "--concurrency", "1", **environment)
         else:
             self.start_worker(name, **environment)
+        if name in self._groups:  # before it has started anything
+            self._groups[name].entrance.write_text(str(self.processes.running[name].pid))
         self.noted(name)
 
     @contextmanager
@@ -94,6 +100,25 @@ class Arena(LocalFleet):
             del self._particular[name]
             self._anew(name)
 
+    @contextmanager
+    def of_memory(self, names: Iterable[str], size: int) -> Iterator[Callable[[], int]]:
+        """Machines with so many bytes of memory each; they are started anew before and after.
+
+        Yields:
+            What tells how many processes the kernel has killed there so far.
+        """
+        with ExitStack() as stack:
+            groups = {name: stack.enter_context(MemoryGroup.of(f"icefleet-{name}", size)) for name in names}
+            self._groups.update(groups)
+            for name in groups:
+                self._anew(name)
+            try:
+                yield lambda: sum(group.killed for group in groups.values())
+            finally:
+                self._groups.clear()
+                for name in groups:
+                    self._anew(name)
+
     def _anew(self, name: str) -> None:
         self.processes.kill(name)
         self.start_part(name)
@@ -107,6 +132,7 @@ class Arena(LocalFleet):
     def _hang_up(self) -> None:
         """Close this process's own connections: they lead to the Redis that has died."""
         self.redis.connection_pool.disconnect()
+        pools.reset()  # type: ignore[no-untyped-call]
         self.__dict__.pop("celery", None)
 
     def noted(self, name: str) -> None:
@@ -158,6 +184,14 @@ class Arena(LocalFleet):
                     return job.wait(10)
             time.sleep(0.1)
         raise AssertionError(f"{job.id} has not ended within {within:.0f} s\n{self.processes.logs()}")
+
+    def catalog_is_free(self) -> bool:
+        """Whether no process, be it stopped or not, is in the middle of reading or changing the catalog."""
+        catalog = sqlite3.connect(str(self.catalog.engine.url.database), timeout=0)
+        with closing(catalog), suppress(sqlite3.OperationalError):
+            catalog.execute("BEGIN EXCLUSIVE")
+            return True
+        return False
 
     def clean(self, check: Callable[[], None], within: float = CLEAN) -> None:
         """Give the sweeper time to delete what is left of a job.

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from producer.messages import Request, Status
+from producer.board import Board
+from producer.messages import Report, Request, Status
 from producer.messenger import Messenger
 from producer.staging import Staged
 from tasks.job import JobContext
@@ -93,6 +94,21 @@ def test_a_worker_that_is_told_to_stop_ends_its_unit(fleet: LocalFleet) -> None:
     report = case.ended(job)
     assert report.units == 1
     assert fleet.processes.log("green").read_text().count("icefleet.convert[") == 2, "received once, succeeded once"
+
+
+def test_what_is_left_of_a_job_that_has_been_reported_is_deleted(fleet: LocalFleet) -> None:
+    """Its table could not be read for a while: nobody could clean up when it was given up."""
+    case = Case.of(fleet, "reported", units=2)
+    with fleet.processes.halted(*WORKERS):
+        job = case.start()
+        fleet.planned(job.id)
+        failed = Report(job=job.id, table=case.table.identifier, status=Status.FAILED, reason="it could not be read")
+        Board(fleet.settings).post(failed)
+        fleet.processes.wait_for("clean-up", lambda: not fleet.records(case.table.identifier))
+    assert job.wait(10) == failed
+    fleet.settle()
+    case.is_whole()
+    assert equality_deletes(case.table) > 0
 
 
 # -- messages that come twice ------------------------------------------------------------------------------------------

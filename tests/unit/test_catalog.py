@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import ForbiddenError, OAuthError, UnauthorizedError
+from pyiceberg.table import Table
 
 from producer.catalog import open_catalog, open_table, table_names
 from producer.errors import Corrupt, Reason, Refused
@@ -92,6 +93,24 @@ def test_metadata_that_is_missing(stream: StreamTable) -> None:
     with pytest.raises(Corrupt, match=r"^The metadata file of db\.t is missing: ") as corrupt:
         open_table("default", "db.t")
     assert location.removeprefix("file://") in str(corrupt.value)
+
+
+def test_metadata_that_a_commit_has_replaced_since(
+    stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers may delete old metadata files, between the catalog's answer and the look at the file too."""
+    load, aside = catalog.load_table, Path(stream.table.metadata_location.removeprefix("file://"))
+    contents = aside.read_bytes()
+    aside.unlink()
+
+    def late(identifier: str) -> Table:
+        try:
+            return load(identifier)
+        finally:
+            aside.write_bytes(contents)
+
+    monkeypatch.setattr(catalog, "load_table", late)
+    assert open_table("default", "db.t").name() == ("db", "t")
 
 
 def test_other_errors_may_pass_and_come_through(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:

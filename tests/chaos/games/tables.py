@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -56,16 +55,13 @@ def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None
         scene.writer.table.table.manage_snapshots().create_branch(scene.head, scene.branch).commit()
     before = _files(scene)
     job = _ask(arena, scene, operation)
-    with ExitStack() as stopped:
-        # Nobody else commits while somebody does what is valid only for the head that he has seen.
-        if random.random() < 0.5:
-            stopped.enter_context(arena.processes.halted(*WORKERS))
+    if random.random() < 0.5:
+        with arena.processes.halted(*WORKERS):
             _planned(arena, job)
-        else:
-            time.sleep(random.uniform(*_WHEN))
-            stopped.enter_context(arena.processes.halted(*WORKERS))
-        stopped.enter_context(arena.processes.halted("committer"))
-        expected = upheaval(scene)
+            expected = _alone(arena, scene, upheaval)
+    else:
+        time.sleep(random.uniform(*_WHEN))
+        expected = _alone(arena, scene, upheaval)
     arena.told[name] += 1
     _judge(arena, scene, before, expected, arena.end_of(job))
     if scene.table is not None:
@@ -73,6 +69,15 @@ def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None
         if again.status not in {Status.COMMITTED, Status.NOTHING_TO_DO}:
             raise Violated(f"undisturbed it ended as {again.status}: {again.reason}")
         _judge(arena, scene, before, expected, again)
+
+
+def _alone(arena: Arena, scene: Scene, upheaval: Upheaval) -> Counter[oracle.Row]:
+    """Nobody else commits while somebody does what is valid only for the head that he has seen."""
+    while True:
+        with arena.processes.halted("committer", *WORKERS):
+            if arena.catalog_is_free():
+                return upheaval(scene)
+        time.sleep(0.05)  # somebody was stopped with a lock in his hand
 
 
 def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
