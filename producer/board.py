@@ -7,7 +7,6 @@ none of it keeps data right: a lost board loses no work. Without a Redis every m
 from __future__ import annotations
 
 import hashlib
-import time
 from functools import cached_property
 from typing import cast
 
@@ -126,13 +125,19 @@ class Board:
     # -- messages ----------------------------------------------------------------------------------------------
 
     def may_send_again(self, job: str, seconds: int) -> bool:
-        """Whether a job's messages were last sent more than ``seconds`` ago; counts as sending them now."""
-        return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), nx=True, ex=seconds))
+        """Whether the time is over for which a job's messages were sent; counts as sending them now."""
+        return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", seconds, nx=True, ex=seconds))
 
     def sent(self, job: str, seconds: int = _PLANNING) -> None:
-        """Note that a job's messages were sent, and are not lost before so many seconds are over."""
+        """Note that a job's messages were sent, and that so many seconds may pass before all of them are done."""
         if self:
-            self._redis.set(f"{_PREFIX}:sent:{job}", str(time.time()), ex=seconds)
+            self._redis.set(f"{_PREFIX}:sent:{job}", seconds, ex=seconds)
+
+    def rested(self, job: str, seconds: int) -> bool:
+        """Whether a job's messages were sent at least so many seconds ago, by the clock of Redis."""
+        key = f"{_PREFIX}:sent:{job}"
+        lasts = cast("str | None", self._redis.get(key)) if self else None
+        return lasts is None or float(lasts) - self._redis.ttl(key) >= seconds
 
     def _waiting(self, request: Request) -> str:
         """The key that equal requests share."""

@@ -52,7 +52,7 @@ class Messenger:
     def plan(self, request: Request) -> None:
         """Have a job planned, or taken up again."""
         arguments = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
-        self._send(PLAN, arguments, f"plan:{request.job}")
+        self._send(PLAN, arguments, plan_id(request.job))
 
     def stage(self, plan: Plan, units: Iterable[int]) -> None:
         """Have units staged, by whoever serves the queue of their operation."""
@@ -66,8 +66,7 @@ class Messenger:
                 "round": plan.round,
                 "unit": unit,
             }
-            task_id = f"{operation}:{plan.request.job}:{plan.round}:{unit}"
-            self._send(STAGING[operation], arguments, task_id, plan.location)
+            self._send(STAGING[operation], arguments, unit_id(plan, unit), plan.location)
 
     def commit(self, job: str, location: str) -> None:
         """Have what is staged committed, once all of it is."""
@@ -77,6 +76,16 @@ class Messenger:
         # The table's location goes along unseen: with it the records are found even after the table was dropped.
         headers = {LOCATION: location} if location else None
         self._app.send_task(name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers)
+
+
+def plan_id(job: str) -> str:
+    """The id of the task that plans a job."""
+    return f"plan:{job}"
+
+
+def unit_id(plan: Plan, unit: int) -> str:
+    """The id of the task that stages a unit."""
+    return f"{plan.request.operation}:{plan.request.job}:{plan.round}:{unit}"
 
 
 def request_of(job: str, table: str, arguments: dict[str, object]) -> Request:

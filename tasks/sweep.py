@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
+from producer.deliveries import Deliveries
 from producer.errors import IcefleetError
 from producer.messages import Operation, Request
-from producer.messenger import Messenger
+from producer.messenger import Messenger, plan_id, unit_id
+from producer.plans import Plan
 from producer.settings import Settings
 from producer.store import JobStore
 
 log = logging.getLogger(__name__)
+
+
+#: Looks of the sweeper for which a job's messages are taken to be on their way: sending very many takes a while.
+_REST: Final = 2
 
 
 def sweep(settings: Settings) -> list[str]:
@@ -24,44 +31,70 @@ def sweep(settings: Settings) -> list[str]:
 
     A unit whose message is still queued may be sent a second time, which costs a look at storage and no more.
     """
-    board, messenger = Board(settings), Messenger(settings)
-    taken = []
-    for request in board.heads():
-        if _plan_again(request, settings, board, messenger):
-            taken.append(request.job)
+    sweeper = _Sweeper(settings)
+    taken = [request.job for request in sweeper.board.heads() if sweeper.plan_again(request)]
     for request, store in _working(settings):
         try:
-            if _take_up(request, store, settings, board, messenger):
+            if sweeper.take_up(request, store):
                 taken.append(request.job)
         except Exception:  # one table's trouble is not the others'
             log.warning("could not look after %s", request.job, exc_info=True)
     return taken
 
 
-def _take_up(request: Request, store: JobStore, settings: Settings, board: Board, messenger: Messenger) -> bool:
-    if store.conclusion() is not None or board.report(request.job) is not None:  # its clean-up died, or could not begin
-        messenger.commit(request.job, store.location)
-        return True
-    plan = store.latest_plan()
-    if plan is None:  # whoever was to plan it died
-        return _plan_again(request, settings, board, messenger)
-    if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
-        messenger.commit(request.job, plan.location)  # safe to run twice, and nothing else ends the job
-        return True
-    if not board.start(request):
-        return False
-    board.keep(request)
-    if not board.may_send_again(request.job, settings.visibility_timeout):
-        return False
-    messenger.stage(plan, store.at(plan).pending(plan.units))
-    return True
+class _Sweeper:
+    """One look at all jobs."""
 
+    def __init__(self, settings: Settings) -> None:
+        self.board = Board(settings)
+        self._messenger = Messenger(settings)
+        self._deliveries = Deliveries(settings)
+        self._seconds = settings.visibility_timeout
+        self._rest = _REST * settings.sweep_seconds
 
-def _plan_again(request: Request, settings: Settings, board: Board, messenger: Messenger) -> bool:
-    if not board.start(request) or not board.may_send_again(request.job, settings.visibility_timeout):
-        return False
-    messenger.plan(request)
-    return True
+    def take_up(self, request: Request, store: JobStore) -> bool:
+        """Send what is missing of a job that is noted at its table; whether there was anything."""
+        job = request.job
+        if store.conclusion() is not None or self.board.report(job) is not None:  # its clean-up died, or never began
+            self._messenger.commit(job, store.location)
+            return True
+        plan = store.latest_plan()
+        if plan is None:  # whoever was to plan it died
+            return self.plan_again(request)
+        if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
+            self._messenger.commit(job, plan.location)  # safe to run twice, and nothing else ends the job
+            return True
+        if not self.board.start(request):
+            return False
+        self.board.keep(request)
+        units = self._unsent(plan, store)
+        if units:
+            self.board.sent(job, self._seconds)
+            self._messenger.stage(plan, units)
+        return bool(units)
+
+    def plan_again(self, request: Request) -> bool:
+        """Have a job planned whose message is lost, when its table is free; whether it was."""
+        if not self.board.start(request):
+            return False
+        if not self.board.may_send_again(request.job, self._seconds):
+            if not (self._has_rested(request.job) and self._deliveries.lost(plan_id(request.job))):
+                return False
+            self.board.sent(request.job)
+        self._messenger.plan(request)
+        return True
+
+    def _unsent(self, plan: Plan, store: JobStore) -> list[int]:
+        """Units that nobody is going to stage: all that are left when their time is over, before it those lost."""
+        job, pending = plan.request.job, store.at(plan).pending(plan.units)
+        if self.board.may_send_again(job, self._seconds):
+            return list(pending)
+        if not self._has_rested(job) or self._deliveries.held is None:  # looked at before storage is
+            return []
+        return [unit for unit in pending if self._deliveries.lost(unit_id(plan, unit))]
+
+    def _has_rested(self, job: str) -> bool:
+        return self.board.rested(job, self._rest)
 
 
 def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:

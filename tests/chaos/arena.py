@@ -158,10 +158,6 @@ class Arena(LocalFleet):
         self.processes.terminate("late")
         self.processes.ended("late", LONGEST)
 
-    def forget_sending(self, job: str) -> None:
-        """Have the sweeper send a job's messages again at its next look, as it does when their time has come."""
-        self.redis.delete(f"icefleet:sent:{job}")
-
     def whole(self) -> None:
         """Have every part there again, and nothing going on."""
         if "producer" in self.processes.running:

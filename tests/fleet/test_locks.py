@@ -215,6 +215,16 @@ def test_messages_are_not_sent_again_at_once(board: Board) -> None:
     assert not board.may_send_again("third", 60)
 
 
+def test_how_long_ago_messages_were_sent(server: LocalFleet, board: Board) -> None:
+    assert board.rested("nobody's", 60)
+    board.sent("job", 100)
+    assert board.rested("job", 0)
+    assert not board.rested("job", 2)
+    server.redis.expire("icefleet:sent:job", 50)
+    assert board.rested("job", 49)
+    assert not board.rested("job", 60)
+
+
 def test_without_redis_it_answers_as_if_empty() -> None:
     board = Board(Settings(_env_file=None, broker_url="amqp://localhost"))
     request = Request.new("db.events")

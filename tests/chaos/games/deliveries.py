@@ -71,13 +71,12 @@ def _again(arena: Arena, job: Job, random: Random) -> None:
 
 
 def _lost(arena: Arena, job: Job, random: Random) -> None:
-    """Whatever waits in the queues is gone; its time to be sent again comes at once."""
+    """Whatever waits in the queues is gone."""
     with arena.processes.halted(*random.choice(_STOPPED)):
         time.sleep(random.uniform(*_PAUSE))
         for queue in _QUEUES:
             while arena.redis.lpop(queue) is not None:
                 arena.told["message lost"] += 1
-    arena.forget_sending(job.id)
 
 
 def _lost_with_worker(arena: Arena, job: Job, random: Random) -> None:
@@ -86,7 +85,6 @@ def _lost_with_worker(arena: Arena, job: Job, random: Random) -> None:
     arena.told["message lost with its worker"] += arena.redis.zcard("unacked_index")
     arena.redis.delete("unacked", "unacked_index")
     arena.revive()
-    arena.forget_sending(job.id)
 
 
 def _expired(arena: Arena, job: Job, random: Random) -> None:

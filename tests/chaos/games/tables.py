@@ -87,8 +87,9 @@ def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
     for kind in (operation, random.choice(list(Operation)), random.choice(list(Operation))):
         jobs.append(_ask(arena, scene, kind))
         time.sleep(random.uniform(*_WHEN) / 2)
-        for key in arena.redis.scan_iter(f"icefleet:[rw]*:default:{scene.name}:*"):
-            arena.redis.delete(key)  # who has the table, and who waits for it
+        for kind in ("running", "waiting"):
+            for key in arena.redis.scan_iter(f"icefleet:{kind}:default:{scene.name}:*"):
+                arena.redis.delete(key)
     arena.told["two fleets, one table"] += 1
     for job in jobs:
         report = arena.end_of(job)

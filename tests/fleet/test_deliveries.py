@@ -1,0 +1,78 @@
+"""What the broker holds, and what it lost: on a real Redis, with messages as Celery sends and delivers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from producer.deliveries import Deliveries
+from producer.messages import Operation, Request
+from producer.messenger import Messenger, plan_id, unit_id
+from producer.plans import Plan, UnitHeader
+from producer.settings import Settings
+from tests.fleet.localfleet import LocalFleet
+
+pytestmark = pytest.mark.redis
+UNITS = 2500
+
+
+@pytest.fixture
+def server(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """Redis alone."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("redis"))
+    try:
+        fleet.start_redis()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def _plan(units: int = 1) -> Plan:
+    request = Request.new("db.events", operation=Operation.COMPACT)
+    sizes = {"files": 1, "delete_files": 1, "rows": 1, "delete_rows": 1, "cost": 1}
+    headers = tuple(UnitHeader(number=number, label=f"part={number}", **sizes) for number in range(units))
+    return Plan(
+        request=request,
+        round=0,
+        table_uuid="",
+        location="file:///t",
+        format_version=2,
+        snapshot_id=1,
+        sequence_number=1,
+        units=headers,
+    )
+
+
+def _held(server: LocalFleet) -> frozenset[str]:
+    held = Deliveries(server.settings).held
+    assert held is not None
+    return held
+
+
+def test_what_waits_is_held_however_much_it_is(server: LocalFleet) -> None:
+    assert _held(server) == frozenset()
+    plan = _plan(UNITS)
+    messenger = Messenger(server.settings)
+    messenger.plan(plan.request)
+    messenger.stage(plan, range(UNITS))
+    assert _held(server) == {plan_id(plan.request.job), *(unit_id(plan, unit) for unit in range(UNITS))}
+
+
+def test_what_was_delivered_is_held_until_it_is_acknowledged(server: LocalFleet) -> None:
+    plan = _plan()
+    Messenger(server.settings).stage(plan, range(1))
+    id_ = unit_id(plan, 0)
+    with server.celery.connection_for_read() as connection:
+        queue = connection.SimpleQueue("compact")
+        message = queue.get(timeout=5)
+        assert server.redis.llen("compact") == 0
+        assert not Deliveries(server.settings).lost(id_)
+        message.ack()
+        assert Deliveries(server.settings).lost(id_)
+
+
+def test_other_brokers_are_not_asked(server: LocalFleet) -> None:
+    other = Deliveries(Settings(_env_file=None, broker_url="memory://"))  # type: ignore[call-arg]
+    assert other.held is None
+    assert not other.lost("anything")
