@@ -19,7 +19,7 @@ def read_rows(table: Table | str, snapshot_id: int | None = None) -> pa.Table:
 
     Args:
         table: the table as it was loaded, or the location of its metadata file.
-        snapshot_id: another snapshot than the current one, such as a branch's head.
+        snapshot_id: another snapshot than the current one, such as a branch's head; read by the schema it was made with.
     """
     from datafusion import SessionContext
     from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
@@ -35,10 +35,13 @@ def read_rows(table: Table | str, snapshot_id: int | None = None) -> pa.Table:
 
 
 def _at_snapshot(location: str, snapshot_id: int, folder: Path) -> str:
-    """Metadata whose current snapshot is another: the reader knows no other way to ask for one."""
+    """Metadata whose current snapshot and schema are others: the reader knows no other way to ask for them."""
     with load_file_io(location=location).new_input(location).open() as stream:
         document = json.loads(stream.read())
     document["current-snapshot-id"] = snapshot_id
+    schemas = {snapshot["snapshot-id"]: snapshot.get("schema-id") for snapshot in document["snapshots"]}
+    if schemas.get(snapshot_id) is not None:  # what it is read by
+        document["current-schema-id"] = schemas[snapshot_id]
     document["refs"] = {"main": {"snapshot-id": snapshot_id, "type": "branch"}}
     path = folder / "00000-snapshot.metadata.json"
     path.write_text(json.dumps(document))

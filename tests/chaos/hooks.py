@@ -28,7 +28,7 @@ from tests.chaos.faults import Arsenal, Effect, Step
 #: Names the folder of faults; without it nothing ever happens.
 FOLDER: Final = "CHAOS_FOLDER"
 #: Seconds that something slow takes.
-SLOW_SECONDS: Final = 2.0
+_SECONDS: Final = {Effect.HESITANT: 0.5, Effect.SLOW: 2.0, Effect.VERY_SLOW: 60.0}
 
 _RECORDS: Final = {"plan": Step.PLAN_WRITTEN, "attempt": Step.UNIT_TAKEN, "staged": Step.RECORD_STAGED}
 _ERRORS: Final[dict[Effect, Callable[[str], Exception]]] = {
@@ -53,8 +53,8 @@ def reached(step: Step, what: str) -> None:
     if (folder := os.environ.get(FOLDER)) is None:
         return
     for fault in Arsenal(Path(folder)).spring(step, what):
-        if fault.effect is Effect.SLOW:
-            time.sleep(SLOW_SECONDS)
+        if fault.effect in _SECONDS:
+            time.sleep(_SECONDS[fault.effect])
         elif fault.effect in _ERRORS:
             raise _ERRORS[fault.effect](what)
         else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
 from typing import Final
 
+from producer import Job
 from producer.messages import Operation, Status
 from tests.chaos import invariants
 from tests.chaos.arena import Arena
@@ -17,8 +18,9 @@ from tests.fleet.writers import Writer, judge
 from tests.support import oracle
 
 #: Jobs of one game, and seconds from one commit of the writer to the next.
-JOBS: Final = 10
+JOBS: Final = 20
 _EVERY: Final = 1.0
+_NAMES: Final = {Operation.CONVERT: "conversion", Operation.COMPACT: "compaction"}
 
 
 def games() -> list[Game]:
@@ -28,23 +30,21 @@ def games() -> list[Game]:
 
 def _play(version: int, arena: Arena, random: Random) -> None:
     writer = Writer.of(arena.catalog, f"db.race{random.randrange(1 << 30)}", version)
-    stop = threading.Event()
-    thread = threading.Thread(target=_write, args=(writer, Random(random.random()), stop))
-    thread.start()
-    ends = []
-    try:
-        for _ in range(JOBS):
-            operation = random.choice(list(Operation))
-            ask = arena.fleet.compact if operation is Operation.COMPACT else arena.fleet.convert
-            report = arena.end_of(ask(writer.table.identifier))
-            invariants.ends_with_a_reason(report)
-            ends.append(report.status)
-            arena.told[f"race of a {operation}"] += 1
-    finally:
-        stop.set()
-        thread.join()
-    if Status.COMMITTED not in ends:
-        raise Violated(f"no progress beside a writer: {ends}")
+    stop, ends = threading.Event(), []
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(_write, writer, Random(random.random()), stop)
+        try:
+            for operation in random.sample(list(Operation) * (JOBS // 2), JOBS):
+                report = arena.end_of(_ask(arena, writer.table.identifier, operation))
+                invariants.ends_with_a_reason(report)
+                ends.append((operation, report.status))
+                arena.told[f"race of a {_NAMES[operation]}"] += 1
+        finally:
+            stop.set()
+            writing.result()
+    for operation in Operation:
+        if (operation, Status.COMMITTED) not in ends:
+            raise Violated(f"no {_NAMES[operation]} makes progress beside a writer: {ends}")
     arena.whole()
     table = writer.table.table
     if oracle.rows(table) != writer.rows:
@@ -53,6 +53,10 @@ def _play(version: int, arena: Arena, random: Random) -> None:
     invariants.committed_once(table)
     invariants.totals_are_right(table)
     invariants.nothing_is_left(table, arena.records(writer.table.identifier))
+
+
+def _ask(arena: Arena, table: str, operation: Operation) -> Job:
+    return arena.fleet.compact(table, tier="full") if operation is Operation.COMPACT else arena.fleet.convert(table)
 
 
 def _write(writer: Writer, random: Random, stop: threading.Event) -> None:
@@ -65,4 +69,3 @@ def _write(writer: Writer, random: Random, stop: threading.Event) -> None:
             writer.upsert([*random.sample(known, 5), known[-1] + 1000])
         else:
             writer.delete(random.sample(known, 2))
-        time.sleep(0)

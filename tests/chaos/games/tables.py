@@ -87,8 +87,8 @@ def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
     for kind in (operation, random.choice(list(Operation)), random.choice(list(Operation))):
         jobs.append(_ask(arena, scene, kind))
         time.sleep(random.uniform(*_WHEN) / 2)
-        for kind in ("running", "waiting"):
-            for key in arena.redis.scan_iter(f"icefleet:{kind}:default:{scene.name}:*"):
+        for known in ("running", "waiting"):
+            for key in arena.redis.scan_iter(f"icefleet:{known}:default:{scene.name}:*"):
                 arena.redis.delete(key)
     arena.told["two fleets, one table"] += 1
     for job in jobs:
