@@ -19,7 +19,7 @@ def read_rows(table: Table | str, snapshot_id: int | None = None) -> pa.Table:
 
     Args:
         table: the table as it was loaded, or the location of its metadata file.
-        snapshot_id: another snapshot than the current one, such as a branch's head; read by the schema it was made with.
+        snapshot_id: another snapshot than the current one, such as a branch's head; it is read by its own schema.
     """
     from datafusion import SessionContext
     from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
