@@ -36,6 +36,12 @@ _WORK: Final[Mapping[Operation, Callable[[JobContext, Plan, Unit, Attempt, Budge
 }
 
 
+#: What helps when memory has run out, and what tells that it has: the JVM's heap, Python's or Arrow's memory, or a
+#: kernel that killed a Python process of Spark's.
+_MORE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
+_OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
+
+
 class TryAgain(Exception):
     """An attempt failed for a reason that may pass; another one is allowed."""
 
@@ -70,11 +76,7 @@ def stage(
     tried = records.attempts(number)
     if len(tried) >= settings.max_attempts:
         hosts = ", ".join(sorted({attempt.host for attempt in tried}))
-        reason = (
-            f"its worker died {len(tried)} times, on {hosts}: if memory ran out there, give workers more of it, or "
-            "make units smaller (ICEFLEET_UNIT_MB)"
-        )
-        return _fail(store, plan, unit, reason)
+        return _fail(store, plan, unit, f"its worker died {len(tried)} times, on {hosts}: if memory ran out, {_MORE}")
     attempt = Attempt(
         unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
@@ -89,7 +91,7 @@ def stage(
     except Exception as error:
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
-            return _fail(store, plan, unit, f"{type(error).__name__}: {first_line(error)}")
+            return _fail(store, plan, unit, reason_of(error))
         raise TryAgain(first_line(error)) from error
 
 
@@ -114,6 +116,14 @@ def _attempt(
         withdraw(context, plan, work.claim, staged)
         return None
     return staged
+
+
+def reason_of(error: Exception) -> str:
+    """Why an attempt failed, in a line; where memory ran out also what helps, which no exception says."""
+    text = f"{type(error).__name__}: {error}"
+    if any(sign in text for sign in _OUT_OF_MEMORY):
+        return f"memory ran out: {_MORE}"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:

@@ -31,15 +31,17 @@ def sweep(settings: Settings) -> list[str]:
 
     A unit whose message is still queued may be sent a second time, which costs a look at storage and no more.
     """
-    sweeper = _Sweeper(settings)
-    taken = [request.job for request in sweeper.board.heads() if sweeper.plan_again(request)]
+    sweeper, seen, taken = _Sweeper(settings), set(), []
+    heads = sweeper.board.heads()
     for request, store in _working(settings):
+        seen.add(request.job)
         try:
             if sweeper.take_up(request, store):
                 taken.append(request.job)
         except Exception:  # one table's trouble is not the others'
             log.warning("could not look after %s", request.job, exc_info=True)
-    return taken
+    # Whoever is at the head of a table's queue and not at the table was not planned yet.
+    return taken + [head.job for head in heads if head.job not in seen and sweeper.plan_again(head)]
 
 
 class _Sweeper:
@@ -51,6 +53,7 @@ class _Sweeper:
         self._deliveries = Deliveries(settings)
         self._seconds = settings.visibility_timeout
         self._rest = _REST * settings.sweep_seconds
+        self._catalogs = settings.catalog_names
 
     def take_up(self, request: Request, store: JobStore) -> bool:
         """Send what is missing of a job that is noted at its table; whether there was anything."""
@@ -78,7 +81,8 @@ class _Sweeper:
         if not self.board.start(request):
             return False
         if not self.board.may_send_again(request.job, self._seconds):
-            if not (self._has_rested(request.job) and self._deliveries.lost(plan_id(request.job))):
+            visited = request.catalog in self._catalogs  # else it may be planned, and nobody has looked
+            if not visited or not self._has_rested(request.job) or not self._deliveries.lost(plan_id(request.job)):
                 return False
             self.board.sent(request.job)
         self._messenger.plan(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
         raise click.UsageError(f"no game has {only!r} in its name: --list names them")
     if shutil.which("redis-server") is None:
         raise click.ClickException("there is no redis-server: install Redis 6.2 or newer")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the fleet is stopped then, too
     folder = Path(tempfile.mkdtemp(prefix="icefleet-chaos-"))
     try:
         with arena(folder) as made:

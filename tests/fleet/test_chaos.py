@@ -232,6 +232,37 @@ def test_redis_forgets_everything(fleet: LocalFleet) -> None:
     case.ended(job)
 
 
+def test_messages_that_are_lost_are_sent_again(fleet: LocalFleet) -> None:
+    """Redis is there all the time, and nobody is told."""
+    case = Case.of(fleet, "lostmessages", units=4)
+    with fleet.processes.halted(*WORKERS):
+        job = case.start()
+        fleet.planned(job.id)
+        fleet.processes.wait_for("messages", lambda: fleet.redis.llen("convert"))
+        fleet.redis.delete("convert")
+    case.ended(job)
+
+
+def test_a_plan_message_that_is_lost_is_sent_again(fleet: LocalFleet) -> None:
+    case = Case.of(fleet, "lostplan", units=1)
+    with fleet.processes.halted("committer"):
+        fleet.redis.delete("plan")
+        job = case.start()
+        while not fleet.redis.delete("plan"):  # whoever was stopped may still be given one message
+            Messenger(fleet.settings).plan(Request(job=job.id, table=case.table.identifier))
+    case.ended(job)
+
+
+def test_messages_that_wait_are_not_sent_again(fleet: LocalFleet) -> None:
+    case = Case.of(fleet, "waiting", units=4)
+    with fleet.processes.halted(*WORKERS):
+        job = case.start()
+        fleet.planned(job.id)
+        time.sleep(6 * fleet.settings.sweep_seconds)
+        assert fleet.redis.llen("convert") <= 4, "those that were on their way to who was stopped, and the others"
+    case.ended(job)
+
+
 # -- people ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
+
+from tasks.staging import reason_of
+from tests.support.enginecase import SMALL
+from workers import session
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +81,32 @@ def test_a_process_and_its_sessions(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
     assert done.stderr.startswith("killed")  # nothing was said before
     assert not list((tmp_path / "data" / "spill").iterdir())  # closed when the process ended
+
+
+def _kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield from batches
+
+
+def _take_too_much(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    pa.allocate_buffer(1 << 45)
+    yield from batches
+
+
+@pytest.mark.parametrize(
+    "exhaust",
+    [
+        pytest.param(lambda s: s.range(1).selectExpr("repeat('x', 900000000) as x").collect(), id="the JVM's heap"),
+        pytest.param(lambda s: s.range(1).mapInArrow(_take_too_much, "id long").collect(), id="Arrow's memory"),
+        pytest.param(lambda s: s.range(1).mapInArrow(_kill, "id long").collect(), id="a kernel that kills"),
+    ],
+)
+def test_memory_that_runs_out_is_said_with_what_helps(exhaust: Callable[[SparkSession], object]) -> None:
+    with pytest.raises(Exception, match=r".") as raised:
+        exhaust(session.session(SMALL))
+    assert reason_of(raised.value) == (
+        "memory ran out: give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
+    )
 
 
 def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

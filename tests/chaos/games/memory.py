@@ -19,9 +19,9 @@ from tests.chaos.victims import WORKERS
 from tests.fleet.tables import rows_of
 
 #: Bytes of memory of each worker's machine.
-MEMORY: Final = 1000 << 20
+MEMORY: Final = 900 << 20
 #: Rows of one row group, each of which takes bytes when it is read; on disk they are next to nothing.
-_ROWS: Final = 40
+_ROWS: Final = 24
 _BYTES: Final = 24 << 20
 
 
