@@ -15,10 +15,11 @@ from random import Random
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tests.chaos.campaign import Account, Campaign, arena, remove
 from tests.chaos.game import Game
+from tests.chaos.invariants import Invariant
 from tests.chaos.repertoire import all_games
 
 
@@ -65,7 +66,7 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     if as_json:
         click.echo(json.dumps(account.as_dict(), indent=1))
     else:
-        Console(highlight=False).print(_table(account))
+        Console(highlight=False).print(*_tables(account))
     sys.exit(1 if account.violations else 0)
 
 
@@ -76,15 +77,18 @@ def _drawn(games: list[Game], random: Random, once: bool) -> Iterator[tuple[Game
             yield game, random.randrange(1 << 30)
 
 
-def _table(account: Account) -> Table:
-    held = "none violated" if not account.violations else f"{len(account.violations)} games did not hold"
+def _tables(account: Account) -> Iterator[Table]:
+    """What was injected, how often, and how each invariant held."""
     title = f"{account.faults.total():,} faults in {account.games.total():,} games, {account.seconds / 60:.1f} min"
-    table = Table(title=f"{title}: {held}", title_justify="left")
-    table.add_column("fault")
-    table.add_column("times", justify="right")
+    faults = Table("fault", Column("times", justify="right"), title=title, title_justify="left")
     for name, times in account.faults.most_common():
-        table.add_row(name, f"{times:,}")
-    return table
+        faults.add_row(name, f"{times:,}")
+    yield faults
+    columns = (Column(name, justify="right") for name in ("held", "violated"))
+    invariants = Table("invariant", *columns, title_justify="left")
+    for name in Invariant:
+        invariants.add_row(name, f"{account.held[name]:,}", f"{account.violated[name]:,}")
+    yield invariants
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 from tests.chaos.arena import Arena
 from tests.chaos.game import Game
+from tests.chaos.invariants import HELD, Invariant, Violated
 
 
 @dataclass
@@ -27,6 +28,9 @@ class Account:
     faults: Counter[str] = field(default_factory=Counter)
     #: Games that were played, by name.
     games: Counter[str] = field(default_factory=Counter)
+    #: How often each invariant was looked at and held, and how often it was violated.
+    held: Counter[str] = field(default_factory=Counter)
+    violated: Counter[str] = field(default_factory=Counter)
     #: Of each game that did not go as it must: its name, its seed, and what was wrong.
     violations: list[tuple[str, int, str]] = field(default_factory=list)
     revived: int = 0
@@ -38,6 +42,9 @@ class Account:
             "faults": self.faults.total(),
             "by_kind": dict(self.faults.most_common()),
             "games": self.games.total(),
+            "invariants": {
+                name: {"held": self.held[name], "violated": self.violated[name]} for name in map(str, Invariant)
+            },
             "violations": [{"game": name, "seed": seed, "what": what} for name, seed, what in self.violations],
             "revived": self.revived,
             "seconds": round(self.seconds, 1),
@@ -86,7 +93,7 @@ class Campaign:
 
     def _play(self, game: Game, seed: int) -> None:
         arena, account, began = self._arena, self.account, time.monotonic()
-        before = _counted(arena)
+        before, held = _counted(arena), HELD.copy()
         wrong = None
         try:
             game.play(arena, Random(seed))
@@ -95,9 +102,11 @@ class Campaign:
             with (arena.root / "violations.log").open("a") as log:
                 log.write(f"--- {game.name} (seed {seed})\n{traceback.format_exc()}\n")
             account.violations.append((game.name, seed, wrong))
+            account.violated[error.invariant if isinstance(error, Violated) else Invariant.ENDS] += 1
         waiting = arena.arsenal.disarm()
         done = _counted(arena) - before
         account.faults += done
+        account.held += HELD - held
         account.games[game.name] += 1
         account.revived = arena.revived
         told = ", ".join(f"{times} × {name}" for name, times in done.items()) or "nothing"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -12,51 +16,116 @@ from producer import Report
 from producer.history import JOB, ROUND
 from producer.messages import Status
 from tests.fleet.tables import left_behind, referenced, rows_of
+from tests.fleet.writers import judge
+from tests.support import oracle
 from tests.support.commits import recount, totals
+
+P = ParamSpec("P")
+
+
+class Invariant(StrEnum):
+    """What is promised."""
+
+    ROWS = "rows are those of the writers' commits alone"
+    ENDS = "every job ends, as it should and with a reason"
+    ONCE = "a round of a job is one snapshot at most"
+    CLEAN = "no file of a job is left behind, and none is missing"
+    TOTALS = "totals in the summary equal a recount"
+
+
+#: How often each was looked at and held.
+HELD: Counter[Invariant] = Counter()
 
 
 class Violated(AssertionError):
     """Something that must never happen has happened."""
 
+    def __init__(self, what: str, invariant: Invariant = Invariant.ENDS) -> None:
+        super().__init__(what)
+        self.invariant = invariant
 
+
+def _of(invariant: Invariant) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Count what held, and name what did not."""
+
+    def counted(check: Callable[P, None]) -> Callable[P, None]:
+        @wraps(check)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                check(*args, **kwargs)
+            except AssertionError as error:
+                raise Violated(str(error) or "it does not hold", invariant) from error
+            HELD[invariant] += 1
+
+        return checked
+
+    return counted
+
+
+@_of(Invariant.ROWS)
 def rows_are(table: Table, expected: pa.Table) -> None:
-    """The rows are those that the writers' commits alone would give."""
+    """The rows are those that the writers' commits alone would give, as iceberg-rust reads them."""
     found = rows_of(table)
-    if found != expected:
-        raise Violated(f"{found.num_rows} rows where {expected.num_rows} must be, or others of as many")
+    assert found == expected, f"{found.num_rows} rows where {expected.num_rows} must be, or others of as many"
 
 
+@_of(Invariant.ROWS)
+def rows_by_hand_are(table: Table, expected: Counter[oracle.Row], branch: str = "main") -> None:
+    """The same of small tables, as the specification says it, row by row."""
+    found = oracle.rows(table, branch)
+    assert found == expected, f"missing: {expected - found}, too many: {found - expected}"
+
+
+@_of(Invariant.ROWS)
+def no_snapshot_changed_rows(table: Table) -> None:
+    """Every snapshot that a job made left the rows as they were, and those of version 3 their ids."""
+    judge(table)
+
+
+@_of(Invariant.ENDS)
 def ends_with_a_reason(report: Report) -> None:
     """The job has ended, and unless it did all that it was asked for somebody can read why."""
-    if not report.status.ended:
-        raise Violated(f"{report.job} is still {report.status}")
-    if report.status is not Status.COMMITTED and not report.reason:
-        raise Violated(f"{report.job} ended as {report.status}, and does not say why")
+    assert report.status.ended, f"{report.job} is still {report.status}"
+    assert report.status is Status.COMMITTED or report.reason, f"{report.job} is {report.status}, and does not say why"
     for failure in report.failures:
-        if not failure.reason:
-            raise Violated(f"unit {failure.unit} of {report.job} failed, and does not say why")
+        assert failure.reason, f"unit {failure.unit} of {report.job} failed, and does not say why"
 
 
+@_of(Invariant.ONCE)
 def committed_once(table: Table) -> None:
     """Each round of a job made one snapshot at most."""
     made = [s.summary for s in table.metadata.snapshots if s.summary is not None and s.summary[JOB]]
     rounds = Counter((summary[JOB], summary[ROUND]) for summary in made)
-    if twice := [name for name, times in rounds.items() if times > 1]:
-        raise Violated(f"more than one snapshot of {twice}")
+    twice = [name for name, times in rounds.items() if times > 1]
+    assert not twice, f"more than one snapshot of {twice}"
 
 
-def nothing_is_left(table: Table, records: list[str]) -> None:
-    """No file is there that no snapshot refers to, and none is missing that one does."""
-    if left := left_behind(table):
-        raise Violated(f"left behind: {left}")
-    if records:
-        raise Violated(f"records of ended jobs: {records}")
-    if missing := sorted(path for path in referenced(table) if not Path(path).exists()):
-        raise Violated(f"missing: {missing}")
+@_of(Invariant.CLEAN)
+def nothing_is_left(table: Table, records: list[str], before: frozenset[str] = frozenset()) -> None:
+    """No file is there that no snapshot refers to, and none is missing that one does.
+
+    Args:
+        records: What is there of jobs.
+        before: Files that were left by others, relative to the table's location.
+    """
+    left = set(left_behind(table)) - before
+    assert not left, f"left behind: {sorted(left)}"
+    assert not records, f"records of ended jobs: {records}"
+    missing = sorted(path for path in referenced(table) if not Path(path).exists())
+    assert not missing, f"missing: {missing}"
 
 
+@_of(Invariant.CLEAN)
+def nothing_came(folder: Path, before: frozenset[str]) -> None:
+    """To the folder of a table that is gone nothing came, but for metadata that its catalog has written."""
+    now = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"}
+    assert now <= before, f"left behind: {sorted(now - before)}"
+
+
+@_of(Invariant.TOTALS)
 def totals_are_right(table: Table) -> None:
     """The summary of the head says what a recount of its files says."""
     head = table.metadata.current_snapshot()
-    if head is not None and not totals(head).items() <= (counted := recount(table)).items():
-        raise Violated(f"the summary says {totals(head)}, and there are {counted}")
+    if head is not None:
+        said, counted = totals(head), recount(table)
+        assert said.items() <= counted.items(), f"the summary says {said}, and there are {counted}"

@@ -37,6 +37,11 @@ class Scene:
     branch: str = "main"
     past: int = 0
     past_rows: Counter[oracle.Row] = field(default_factory=Counter)
+    #: Where the table lies, whatever it is called, and whether it is there at all.
+    folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = Path(_local(self.writer.table.table.location()))
 
     @classmethod
     def of(cls, catalog: Catalog, version: int, random: Random) -> Scene:
@@ -67,6 +72,11 @@ class Scene:
         snapshot = self.writer.table.table.current_snapshot()
         assert snapshot is not None
         return snapshot.snapshot_id
+
+    @property
+    def files(self) -> frozenset[str]:
+        """All that lies in the table's folder."""
+        return frozenset(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
 
     def rename(self, name: str) -> None:
         """Have the table under another name."""

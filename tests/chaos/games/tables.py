@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -17,8 +16,6 @@ from tests.chaos.game import Game
 from tests.chaos.invariants import Violated
 from tests.chaos.upheavals import Scene, Upheaval
 from tests.chaos.victims import WORKERS
-from tests.fleet.tables import left_behind
-from tests.fleet.writers import judge
 from tests.support import oracle
 
 #: Seconds from a job's start to the upheaval, where it does not wait for the plan.
@@ -53,7 +50,7 @@ def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None
     if upheaval is upheavals.branch:
         scene.branch = "audit"
         scene.writer.table.table.manage_snapshots().create_branch(scene.head, scene.branch).commit()
-    before = _files(scene)
+    before = scene.files
     job = _ask(arena, scene, operation)
     if random.random() < 0.5:
         with arena.processes.halted(*WORKERS):
@@ -83,7 +80,7 @@ def _alone(arena: Arena, scene: Scene, upheaval: Upheaval) -> Counter[oracle.Row
 def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
     """Two jobs that know nothing of each other, as of fleets with a Redis each."""
     scene = Scene.of(arena.catalog, random.choice((2, 3)), random)
-    before, jobs = _files(scene), []
+    before, jobs = scene.files, []
     for kind in (operation, random.choice(list(Operation)), random.choice(list(Operation))):
         jobs.append(_ask(arena, scene, kind))
         time.sleep(random.uniform(*_WHEN) / 2)
@@ -108,35 +105,16 @@ def _planned(arena: Arena, job: Job) -> None:
     arena.processes.wait_for("plan", lambda: job.status.ended or arena.store(job.id).plan(0) is not None, every=0.02)
 
 
-def _judge(arena: Arena, scene: Scene, before: set[Path], expected: Counter[oracle.Row], report: Report) -> None:
+def _judge(arena: Arena, scene: Scene, before: frozenset[str], expected: Counter[oracle.Row], report: Report) -> None:
     invariants.ends_with_a_reason(report)
     arena.whole()
     table = scene.table
     if table is None:
-        if report.status is not Status.COMMITTED and (new := _new(before)):
-            raise Violated(f"left behind of a table that was dropped: {new}")
+        if report.status is not Status.COMMITTED:
+            invariants.nothing_came(scene.folder, before)
         return
-    if oracle.rows(table, scene.branch) != expected:
-        raise Violated("the rows are not those of the writer's commits")
-    judge(table)
+    invariants.rows_by_hand_are(table, expected, scene.branch)
+    invariants.no_snapshot_changed_rows(table)
+    invariants.committed_once(table)
     invariants.totals_are_right(table)
-    arena.clean(lambda: _nothing_is_left(scene, before))
-
-
-def _nothing_is_left(scene: Scene, before: set[Path]) -> None:
-    table = scene.writer.table.table
-    unknown = {Path(table.location().removeprefix("file://")) / path for path in left_behind(table)}
-    if new := unknown - before:
-        raise Violated(f"left behind: {sorted(map(str, new))}")
-
-
-def _files(scene: Scene) -> set[Path]:
-    folder = Path(scene.writer.table.table.location().removeprefix("file://"))
-    return {path for path in folder.rglob("*") if path.is_file()}
-
-
-def _new(before: set[Path]) -> list[Path]:
-    """What has come to the folder of a dropped table, but for metadata that its catalog has written."""
-    metadata = next(path.parent for path in before if path.name.endswith(".metadata.json"))
-    found = {path for path in metadata.parent.rglob("*") if path.is_file() and path.suffix != ".json"}
-    return sorted(found - before)
+    arena.clean(lambda: invariants.nothing_is_left(scene.writer.table.table, arena.records(scene.name), before))
