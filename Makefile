@@ -28,9 +28,9 @@ bench:  ## Icefleet beside its peers and the physical limit, into bench/report; 
 	@scripts/bootstrap python java redis maven
 	@$(RUN) python -m bench run $(ARGS)
 
-chaos:  ## workers, committer and Redis killed while they work: the tests that take long
-	@scripts/bootstrap python java redis
-	@$(RUN) python -m pytest -m slow $(ARGS)
+chaos:  ## break a fleet on purpose for half an hour; ARGS="--minutes 5" for less, ARGS=--help for more
+	@scripts/bootstrap python java redis faketime
+	@$(RUN) python -m tests.chaos $(ARGS)
 
 test-interop:  ## the same tables written and read by Iceberg's Java implementation, from Maven
 	@scripts/bootstrap python java redis maven

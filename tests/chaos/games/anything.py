@@ -1,0 +1,82 @@
+"""Whatever a fleet is made of is lost, again and again, at any time, while it works on a larger table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Final
+
+from producer import Job
+from producer.messages import Operation
+from producer.messenger import Messenger
+from tests.chaos.arena import Arena
+from tests.chaos.game import Game
+from tests.chaos.trial import Trial
+from tests.chaos.victims import WORKERS
+from tests.fleet.processes import descendants
+
+_UNITS: Final = 16
+_BLOWS: Final = 12
+#: Seconds from one blow to the next; a session takes about as long to start.
+_PAUSE: Final = (0.2, 5.0)
+
+
+def games() -> list[Game]:
+    """Both kinds of work."""
+    return [Game(f"anything at any time: {operation}", partial(_play, operation)) for operation in Operation]
+
+
+def _play(operation: Operation, arena: Arena, random: Random) -> None:
+    trial = Trial.of(arena, operation, random.choice((2, 3)), units=_UNITS)
+    job = trial.start()
+    blows: tuple[Callable[[Arena, Job, Random], None], ...] = (_child, _machine, _flush, _redis, _repeat)
+    for _ in range(_BLOWS):
+        until = time.monotonic() + random.uniform(*_PAUSE)
+        while time.monotonic() < until and not job.status.ended:
+            time.sleep(0.1)
+        if job.status.ended:
+            break
+        random.choice(blows)(arena, job, random)
+        arena.revive()
+    trial.judged(arena.end_of(job))  # a unit that was hit too often has failed
+    trial.done_after_all()
+
+
+def _child(arena: Arena, job: Job, random: Random) -> None:
+    """The process of a worker that does the work."""
+    process = arena.processes.running[random.choice(WORKERS)]
+    for child in descendants(process.pid):
+        if child.ppid() == process.pid:
+            child.kill()
+            arena.told["any time: a worker's child is killed"] += 1
+            return
+
+
+def _machine(arena: Arena, job: Job, random: Random) -> None:
+    """A machine with all that runs there."""
+    name = random.choice((*WORKERS, "committer", "beat"))
+    arena.processes.kill(name)
+    arena.told["any time: a machine is lost"] += 1
+
+
+def _flush(arena: Arena, job: Job, random: Random) -> None:
+    """Redis loses everything."""
+    arena.redis.flushall()
+    arena.told["any time: Redis forgets"] += 1
+
+
+def _redis(arena: Arena, job: Job, random: Random) -> None:
+    """Redis dies and comes back with its file."""
+    arena.processes.kill("redis")
+    arena.told["any time: Redis is killed"] += 1
+
+
+def _repeat(arena: Arena, job: Job, random: Random) -> None:
+    """Every message that may be on its way is sent once more."""
+    store = arena.store(job.id)
+    if (plan := store.latest_plan()) is not None:
+        Messenger(arena.settings).stage(plan, store.at(plan).pending(plan.units))
+        Messenger(arena.settings).commit(job.id, plan.location)
+        arena.told["any time: messages come again"] += 1
