@@ -149,8 +149,9 @@ class SnapshotUpdate:
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
             sequence_number=sequence_number,
-            # The history is in order even where this machine's clock is behind.
-            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+            # The history is in order even where this machine's clock is behind. One more, since PyIceberg puts the
+            # time of the clock in place of one that is the same as before.
+            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms + 1),
             manifest_list=manifest_list,
             summary=Summary(self._operation, **self._summary(parent), **self._properties),
             schema_id=metadata.current_schema_id,

@@ -55,16 +55,14 @@ class Arena(LocalFleet):
     @cached_property
     def environment(self) -> dict[str, str]:
         """What processes see: a storage and a catalog that may fail."""
-        usual = super().environment
-        del usual["PYICEBERG_CATALOG__DEFAULT__TYPE"]
-        usual["PYICEBERG_CATALOG__DEFAULT__PY_CATALOG_IMPL"] = "tests.chaos.hooks.FaultyCatalog"
-        usual["PYICEBERG_CATALOG__DEFAULT__PY_IO_IMPL"] = "tests.chaos.hooks.FaultyFileIO"
-        return usual | {FOLDER: str(self.folder)}
+        io = {"PYICEBERG_CATALOG__DEFAULT__PY_IO_IMPL": "tests.chaos.hooks.FaultyFileIO"}
+        return super().environment | io | {FOLDER: str(self.folder)}
 
     def start(self) -> None:
         """Start all parts."""
         for part in PARTS:
-            self.start_part(part)
+            if part not in self.processes.running:
+                self.start_part(part)
         self.answering("committer", *WORKERS)
 
     def start_part(self, name: str) -> None:
@@ -88,13 +86,9 @@ class Arena(LocalFleet):
     @contextmanager
     def another_time(self, name: str, minutes: int, library: str) -> Iterator[None]:
         """A part whose clock is ahead, or behind; it is started anew before and after."""
-        self._particular[name] = {
-            "LD_PRELOAD": library,
-            "FAKETIME": f"{minutes * 60:+d}s",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-        self._anew(name)
+        self._particular[name] = {"LD_PRELOAD": library, "FAKETIME": f"{minutes * 60:+d}s"}
         try:
+            self._anew(name)
             yield
         finally:
             del self._particular[name]
@@ -110,9 +104,9 @@ class Arena(LocalFleet):
         with ExitStack() as stack:
             groups = {name: stack.enter_context(MemoryGroup.of(f"icefleet-{name}", size)) for name in names}
             self._groups.update(groups)
-            for name in groups:
-                self._anew(name)
             try:
+                for name in groups:
+                    self._anew(name)
                 yield lambda: sum(group.killed for group in groups.values())
             finally:
                 self._groups.clear()
@@ -120,7 +114,8 @@ class Arena(LocalFleet):
                     self._anew(name)
 
     def _anew(self, name: str) -> None:
-        self.processes.kill(name)
+        if name in self.processes.running:
+            self.processes.kill(name)
         self.start_part(name)
         self.answering(name)
 
@@ -165,6 +160,13 @@ class Arena(LocalFleet):
         self.revive()
         self.answering("committer", *WORKERS)
         self.settle()
+
+    def rebuild(self) -> None:
+        """Have every part anew, and nothing in Redis: what a game has left that went wrong is not the next one's."""
+        self.processes.kill_all()
+        self.start_part("redis")
+        self.redis.flushall()
+        self.start()
 
     def end_of(self, job: Job, within: float = LONGEST) -> Report:
         """Wait for a job's end, and bring back meanwhile what dies.

@@ -114,7 +114,7 @@ class Campaign:
         verdict = f"[red]{wrong.splitlines()[0]}[/red]" if wrong else "[green]held[/green]"
         self._say(f"{verdict} {game.name} (seed {seed}, {time.monotonic() - began:.1f} s): {told}{never}")
         if wrong:
-            arena.whole()
+            arena.rebuild()
 
 
 def _counted(arena: Arena) -> Counter[str]:

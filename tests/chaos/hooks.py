@@ -1,7 +1,7 @@
 """Storage and a catalog in which faults happen: the one place where steps of a job are told to whoever breaks it.
 
-PyIceberg's configuration names these classes, so what runs is the product as it is: every step that has a name leaves
-something on storage or in the catalog, and is known by that.
+PyIceberg's configuration names the storage, which brings the catalog along, so what runs is the product as it is: every
+step that has a name leaves something on storage or in the catalog, and is known by that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
@@ -187,3 +188,9 @@ class FaultyCatalog(SqlCatalog):
         done = super().commit_table(table, requirements, updates)
         reached(Step.AFTER_SWAP, str(table.name()))
         return done
+
+
+if FOLDER in os.environ:
+    # PyIceberg takes a catalog's class from its caller alone. From the second catalog on that a process opens it is this
+    # one; Icefleet opens one for each step.
+    AVAILABLE_CATALOGS[CatalogType.SQL] = lambda name, properties: FaultyCatalog(name, **properties)

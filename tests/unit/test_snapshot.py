@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -183,6 +186,21 @@ def test_nothing_is_seen_before_the_commit_and_discard_leaves_nothing(table: Tab
     attempt.discard()
     attempt.discard()
     assert on_disk(table) == before
+
+
+def test_the_history_is_in_order_where_the_clock_is_behind(
+    catalog: SqlCatalog, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(table, [data("a")]).commit()
+    behind = time.time() - 600
+    monkeypatch.setattr("tasks.snapshot.time.time", lambda: behind)
+    clock = Mock(wraps=datetime, **{"now.return_value": datetime.fromtimestamp(behind, UTC)})
+    monkeypatch.setattr("pyiceberg.table.update.datetime", clock)
+    prepared(table, [data("b")]).commit()
+    metadata = catalog.load_table("db.t").metadata
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    assert times == sorted(times)
+    assert metadata.last_updated_ms >= times[-1]
 
 
 @pytest.mark.parametrize("stuck", ["-m0.avro", "-m1.avro", "/snap-"])
