@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 from producer.errors import Corrupt, Reason, Refused
+from producer.masking import learn
 
 
 def open_catalog(name: str) -> Catalog:
@@ -47,7 +48,9 @@ def open_table(catalog: str, table: str) -> Table:
     """
     opened = open_catalog(catalog)
     try:
-        return opened.load_table(table)
+        loaded = opened.load_table(table)
+        learn(loaded.io.properties)  # with credentials that the catalog hands out
+        return loaded
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:

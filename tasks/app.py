@@ -10,7 +10,8 @@ from celery import Celery, Task
 from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
-from producer.errors import IcefleetError
+from producer.errors import Elsewhere, IcefleetError
+from producer.masking import mask_logs
 from producer.messages import Failure, Operation, Report, Request
 from producer.messenger import COMMIT, COMPACT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
 from producer.settings import Settings
@@ -26,9 +27,10 @@ from tasks.sweep import sweep
 
 log = logging.getLogger(__name__)
 
+mask_logs()
 settings = Settings.load()
 
-app = Celery("icefleet", broker=settings.broker_url or "memory://")
+app = Celery("icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.discreet:DiscreetTask")
 app.conf.update(
     task_default_queue="convert",
     task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
@@ -59,6 +61,7 @@ drain(settings)
 _AGAIN: Final[Mapping[str, Any]] = {
     "bind": True,
     "autoretry_for": (Exception,),
+    "dont_autoretry_for": (Elsewhere,),  # what leads out of a table does so for ever
     "max_retries": None,
     "retry_backoff": True,
     "retry_backoff_max": 30,
@@ -101,7 +104,7 @@ def commit(self: Task, *, table: str, job: str) -> str:
     """Commit a job's round once all of its units have ended."""
     context = JobContext.open(job, _location(self))
     plan = context.store.latest_plan()
-    request = plan.request if plan is not None else context.store.current(context.name.operation)
+    request = context.request(plan) if plan is not None else context.store.current(context.name.operation)
     try:
         step = advance(context, settings)
     except Unanswered as error:

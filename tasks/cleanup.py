@@ -78,8 +78,8 @@ class _Needless:
         self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files that were staged, except those that are committed, or lie where no file of the table does."""
-        found = {path for path in paths if self._context.places.hold(path)}
+        """Delete files that were staged: those that carry the job's name and are not committed."""
+        found = {path for path in paths if self._context.owns(path)}
         if found and self.table is not None:
             found -= self._added
             if found:
@@ -95,7 +95,8 @@ class _Needless:
         self.delete([merged_path(self.table, plan, name)])
         if self.table.metadata.snapshot_by_id(snapshot_id) is None:
             found = metadata_files(self.table, name, snapshot_id)
-            for path in reversed([path for path in found if path not in self._manifests]):
+            gone = [path for path in found if path not in self._manifests and self._context.places.hold(path)]
+            for path in reversed(gone):
                 delete_files(self._io, [path])
 
     @cached_property
@@ -163,4 +164,5 @@ def _clear_journals(folder: RoundStore, unit: int) -> None:
 
 
 def _journal(folder: RoundStore, attempt: Attempt) -> Journal | None:
-    return Journal(folder.records.io, attempt.journal) if attempt.journal is not None else None
+    # Where it lies follows from the attempt: what the record says of it may lead anywhere.
+    return Journal(folder.records.io, folder.journal(attempt)) if attempt.journal is not None else None
