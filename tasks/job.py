@@ -72,6 +72,8 @@ class JobContext:
             return f"The job's plan is for {asked.table} in catalog {asked.catalog!r}."
         if plan.location.rstrip("/") != self.store.location:
             return f"The job's plan is for a table at {plan.location}, and its records lie at {self.store.location}."
+        if not plan.token.isalnum():
+            return f"{plan.token!r} is no name of a plan."
         return None
 
     def conclusion(self) -> Report | None:

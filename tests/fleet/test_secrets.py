@@ -14,10 +14,11 @@ import psutil
 import pytest
 
 from producer.messages import Status
+from tasks.testing import local_catalog
 from tests.fleet.conftest import SMALL
-from tests.fleet.leaky import AWAY
+from tests.fleet.leaky import NO_CONNECTION, leaky_catalog
 from tests.fleet.localfleet import LOGIN, LocalFleet
-from tests.fleet.tables import inserted, streamed
+from tests.fleet.tables import streamed
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
@@ -37,9 +38,14 @@ MASK = "***"
 
 
 class Fleet(LocalFleet):
-    """One whose Redis wants a password, and whose processes know secrets and a catalog that tells them."""
+    """One whose Redis wants a password, and whose processes know secrets and two catalogs that tell them.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: Folder for all of it.
+        away: Address of the catalog ``away``.
+    """
+
+    def __init__(self, root: Path, away: str) -> None:
         super().__init__(root, **SMALL, max_attempts=2)
         self.broker_url = self.broker_url.replace("redis://", f"redis://:{PASSWORD}@")
         self.settings = self.settings.model_copy(update={"broker_url": self.broker_url})
@@ -47,9 +53,10 @@ class Fleet(LocalFleet):
         default = {k: v for k, v in self.environment.items() if k.startswith("PYICEBERG_CATALOG__DEFAULT__")}
         default |= {f"PYICEBERG_CATALOG__DEFAULT__{name}": value for name, value in PLANTED.items()}
         leaky = {name.replace("__DEFAULT__", "__LEAKY__"): value for name, value in default.items()}
-        del leaky["PYICEBERG_CATALOG__LEAKY__TYPE"]
-        leaky["PYICEBERG_CATALOG__LEAKY__PY_CATALOG_IMPL"] = "tests.fleet.leaky.LeakyCatalog"
+        leaky["PYICEBERG_CATALOG__LEAKY__PY_IO_IMPL"] = "tests.fleet.leaky.LeakyIO"
+        away_too = {"TYPE": "rest", "URI": away, "CREDENTIAL": "client:planted-away"}
         self.environment.update(default | leaky)
+        self.environment.update({f"PYICEBERG_CATALOG__AWAY__{name}": value for name, value in away_too.items()})
 
     def arguments(self) -> Iterator[str]:
         """What the list of processes shows of the fleet, its JVMs and its clients; Redis is told by us."""
@@ -80,7 +87,11 @@ class Fleet(LocalFleet):
 def fleet(
     redis_installed: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path_factory.mktemp("secrets"))
+    with leaky_catalog() as away:
+        yield from _running(Fleet(tmp_path_factory.mktemp("secrets"), away), monkeypatch)
+
+
+def _running(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     try:
         fleet.start_redis()
         fleet.attach(monkeypatch)
@@ -134,26 +145,24 @@ def test_secrets_are_nowhere_to_be_read(fleet: Fleet) -> None:
 
 def test_errors_tell_no_secrets(fleet: Fleet) -> None:
     """A storage and a catalog that put their secrets into the texts of their errors."""
-    streamed(fleet.catalog, "db.hidden", partitions=1, upserts=1)
-    inserted(fleet.catalog, AWAY)
-    leaky = ("--catalog", "leaky")
+    streamed(local_catalog(fleet.root / "lake", "leaky"), "db.hidden", partitions=1, upserts=1)
+    away = ("db.events", "--catalog", "away")
     with Watch(fleet) as watch:
-        failed = fleet.icefleet("convert", "db.hidden", *leaky, "--json")
+        failed = fleet.icefleet("convert", "db.hidden", "--catalog", "leaky", "--json")
         assert failed.returncode == 1, failed.stderr
         assert "PermissionError" in failed.stdout
         assert MASK in failed.stdout
-        away = [fleet.icefleet(*more, "plan", AWAY, *leaky) for more in ((), ("-v",))]
-        assert all("no connection" in one.stderr and MASK in one.stderr for one in away), away
-        sent = fleet.icefleet("convert", AWAY, *leaky, "--no-wait", "--json")
-        fleet.processes.wait_for("a retry in Flower", lambda: "no connection" in fleet.page("/api/tasks"))
+        said = [failed, *(fleet.icefleet(*more, "plan", *away) for more in ((), ("-v",)))]
+        assert all(NO_CONNECTION in one.stderr and MASK in one.stderr for one in said[1:]), said
+        said.append(fleet.icefleet("convert", *away, "--no-wait", "--json"))
+        fleet.processes.wait_for("a retry in Flower", lambda: NO_CONNECTION in fleet.page("/api/tasks"))
     job = fleet.fleet.jobs()[0].id
     pages = [fleet.page(path) for path in ("/api/tasks", "/api/workers?refresh=1", "/workers", "/broker", "/tasks")]
     pages.append(fleet.page(f"/task/{quote(f'plan:{job}')}"))
-    assert sum("no connection" in page and MASK in page for page in pages) == 2, "the API and the task's own page"
+    assert sum(NO_CONNECTION in page and MASK in page for page in pages) == 2, "the API and the task's own page"
     assert any("PermissionError" in text and MASK in text for text in watch.seen), "the unit's record"
-    logs = fleet.processes.logs(1 << 24)
-    assert logs.count("no connection with") >= 1
-    _assert_clean(fleet, *watch.seen, *pages, *(one.stdout + one.stderr for one in (failed, *away, sent)))
+    assert NO_CONNECTION in fleet.processes.log("committer").read_text()
+    _assert_clean(fleet, *watch.seen, *pages, *(one.stdout + one.stderr for one in said))
 
 
 def _assert_clean(fleet: Fleet, *texts: str) -> None:
