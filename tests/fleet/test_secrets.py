@@ -155,8 +155,8 @@ def test_errors_tell_no_secrets(fleet: Fleet) -> None:
         said = [failed, *(fleet.icefleet(*more, "plan", *away) for more in ((), ("-v",)))]
         assert all(NO_CONNECTION in one.stderr and MASK in one.stderr for one in said[1:]), said
         said.append(fleet.icefleet("convert", *away, "--no-wait", "--json"))
+        job = fleet.fleet.convert("db.events", catalog="away").id
         fleet.processes.wait_for("a retry in Flower", lambda: NO_CONNECTION in fleet.page("/api/tasks"))
-    job = fleet.fleet.jobs()[0].id
     pages = [fleet.page(path) for path in ("/api/tasks", "/api/workers?refresh=1", "/workers", "/broker", "/tasks")]
     pages.append(fleet.page(f"/task/{quote(f'plan:{job}')}"))
     assert sum(NO_CONNECTION in page and MASK in page for page in pages) == 2, "the API and the task's own page"
