@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celery import Celery, Task
+from kombu.utils.url import parse_url
 from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
@@ -32,6 +33,7 @@ settings = Settings.load()
 
 app = Celery("icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.discreet:DiscreetTask")
 app.conf.update(
+    broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
     task_default_queue="convert",
     task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
     task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
