@@ -44,7 +44,7 @@ def test_jobs_need_no_more_than_the_user_may(fleet: GuardedFleet) -> None:
     job = fleet.fleet.convert("db.events")
     assert job.wait(150).status is Status.COMMITTED
     assert fleet.json("status", job.id)["status"] == "committed"
-    assert job.id in fleet.icefleet("jobs").stdout
+    assert job.id in {known.id for known in fleet.fleet.jobs()}
     cancelled = fleet.fleet.compact("db.events", tier="full")
     cancelled.cancel()
     assert cancelled.wait(60).status in {Status.CANCELLED, Status.COMMITTED}
