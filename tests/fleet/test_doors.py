@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from producer.catalog import open_table
+from producer.errors import Refused
 from producer.messages import Status
 from tests.fleet.guarded import PASSWORD, GuardedFleet
-from tests.fleet.tables import streamed
+from tests.fleet.tables import inserted, streamed
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
@@ -71,6 +73,14 @@ def test_flower_needs_no_more(fleet: GuardedFleet) -> None:
     lengths = fleet.flower("/api/queues/length")["active_queues"]
     assert {queue["name"] for queue in lengths} >= {"commit", "convert", "compact", "plan", "sweep"}
     assert fleet.watch.acl_log() == []
+
+
+def test_whoever_only_enqueues_needs_no_catalog(guarded: GuardedFleet) -> None:
+    """This process knows none here."""
+    inserted(guarded.catalog, "db.plain")
+    with pytest.raises(Refused):
+        open_table("default", "db.plain")
+    assert guarded.fleet.convert("db.plain").wait(60).status is Status.NOTHING_TO_DO
 
 
 @pytest.mark.parametrize(
