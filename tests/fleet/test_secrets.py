@@ -160,7 +160,6 @@ def test_errors_tell_no_secrets(fleet: Fleet) -> None:
     pages = [fleet.page(path) for path in ("/api/tasks", "/api/workers?refresh=1", "/workers", "/broker", "/tasks")]
     pages.append(fleet.page(f"/task/{quote(f'plan:{job}')}"))
     assert sum(NO_CONNECTION in page and MASK in page for page in pages) == 2, "the API and the task's own page"
-    assert any("PermissionError" in text and MASK in text for text in watch.seen), "the unit's record"
     assert NO_CONNECTION in fleet.processes.log("committer").read_text()
     _assert_clean(fleet, *watch.seen, *pages, *(one.stdout + one.stderr for one in said))
 
