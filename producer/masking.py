@@ -54,8 +54,9 @@ def learn(properties: Mapping[str, Any]) -> None:
 
 
 def learn_address(url: str) -> None:
-    """Take note of the password in an address."""
-    learn({"uri": url})
+    """Take note of the password in an address, also of one that should have been percent-encoded."""
+    login = url.partition("://")[2].rpartition("@")[0]
+    learn({"uri": url, "password": login.partition(":")[2]})
 
 
 def masked(text: str) -> str:

@@ -64,6 +64,8 @@ def test_values_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     learn({"token-refresh-enabled": "true-enough", "uri": "https://host/", "scope": "catalog", "token": "abc"})
     learn_address("redis://:p%40ssword@host/0")
+    learn_address("redis://:with/slash@host/0")
+    assert masked("redis://:with/slash@host/0") == "redis://***@host/0"
     said = "client:opensesame, opensesame, sesame-42, deeper, p@ssword"
     assert masked(said) == "***, ***, ***, ***, ***"
     assert masked("true-enough https://host/ catalog abc") == "true-enough https://host/ catalog abc"
