@@ -14,6 +14,7 @@ import redis
 from redis.exceptions import RedisError
 
 from producer.errors import Reason, Refused
+from producer.masking import masked
 from producer.messages import Report, Request
 from producer.settings import Settings
 
@@ -147,9 +148,3 @@ class Board:
     def _key(self, kind: str, request: Request) -> str:
         # One job at a time, of whatever kind: two would only make conflicts for each other.
         return f"{_PREFIX}:{kind}:{request.catalog}:{request.table}:{request.branch}"
-
-
-def masked(url: str) -> str:
-    """A broker's address without its password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://***@{rest.rpartition('@')[2]}" if "@" in rest else url

@@ -20,6 +20,7 @@ from pyiceberg.typedef import Identifier
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from producer.errors import Corrupt, Reason, Refused
+from producer.masking import learn
 
 
 def open_catalog(name: str) -> Catalog:
@@ -48,7 +49,9 @@ def open_table(catalog: str, table: str) -> Table:
     """
     opened = open_catalog(catalog)
     try:
-        return _load(opened, table)
+        loaded = _load(opened, table)
+        learn(loaded.io.properties)  # with credentials that the catalog hands out
+        return loaded
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:

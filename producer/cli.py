@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from importlib.metadata import entry_points, version
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 from producer.commands import config, jobs, work
 from producer.commands.shared import fail
 from producer.errors import Failed, IcefleetError
+from producer.masking import mask_logs, masked
 
 
 class Commands(click.Group):
@@ -44,7 +46,7 @@ class Commands(click.Group):
             raise
         except Exception as error:  # catalogs and storage raise what their clients raise
             if ctx.params.get("verbose"):
-                raise
+                click.echo(masked(traceback.format_exc()), err=True)
             text = str(error).strip() or type(error).__name__
             fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"), "--json" in sys.argv)
 
@@ -63,6 +65,7 @@ def main(verbose: bool) -> None:
       icefleet worker                         serve the fleet from this machine
     """
     level = logging.INFO if verbose else logging.CRITICAL  # what matters is in the report
+    mask_logs()
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from producer.masking import masked
+
 
 class Reason(StrEnum):
     """Why a request or a unit is refused."""
@@ -34,6 +36,9 @@ class IcefleetError(Exception):
     #: What the command line exits with.
     exit_status: ClassVar[int] = 1
 
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(masked(arg) if type(arg) is str else arg for arg in args))
+
 
 class Refused(IcefleetError):
     """What is asked cannot be done as it stands: change the request or the configuration. Nothing was written."""
@@ -58,3 +63,7 @@ class Conflict(IcefleetError):
 
 class Failed(IcefleetError):
     """Gave up after the attempts that the settings allow."""
+
+
+class Elsewhere(Failed):
+    """A message or a record leads out of the table that its job is about: nothing there is touched."""

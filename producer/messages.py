@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -112,6 +113,10 @@ class Request(Value):
         return JobId.parse(self.job).token
 
 
+#: The last part of a job's id, as requests make it: names of files and folders carry it.
+_TOKEN = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+
+
 class JobId(Value):
     """A job's id taken apart: it names its table, so that storage alone can tell how the job stands."""
 
@@ -124,7 +129,7 @@ class JobId(Value):
     def parse(cls, job: str) -> Self:
         """Take ``job`` apart; refuses what is not a job id."""
         parts = job.split(":")
-        if len(parts) != 4 or parts[0] not in set(Operation) or not all(parts):
+        if len(parts) != 4 or parts[0] not in set(Operation) or not all(parts) or not _TOKEN.fullmatch(parts[3]):
             raise Refused(Reason.UNKNOWN_JOB, f"{job!r} is not a job id: `icefleet jobs` lists them.")
         operation, catalog, table, token = parts
         return cls(operation=Operation(operation), catalog=unquote(catalog), table=unquote(table), token=token)

@@ -8,8 +8,8 @@ from functools import cached_property
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from producer.board import masked
 from producer.errors import Reason, Refused
+from producer.masking import masked
 from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
+
+from producer.errors import Elsewhere
 
 #: Properties by which a table has its files elsewhere than below its location.
 _PROPERTIES: Final = (
@@ -37,6 +40,45 @@ class Places:
         """Whether a path lies in one of them, and nothing in it leads out again."""
         plain = _plain(path)
         return ".." not in plain.split("/") and any(plain.startswith(f"{root}/") for root in self.roots)
+
+
+class Fenced(FileIO):
+    """Access to one table's files, by which nothing is written or deleted outside of its places.
+
+    Whatever a plan, a record or a table's property makes of a path: this is where it ends. Files are read anywhere,
+    since a table may refer to files that it was given from elsewhere.
+    """
+
+    def __init__(self, io: FileIO, places: Places) -> None:
+        super().__init__(io.properties)
+        self._io = io
+        self._places = places
+
+    def new_input(self, location: str) -> InputFile:
+        """A file to be read."""
+        return self._io.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """A file to be written.
+
+        Raises:
+            Elsewhere: it would lie outside of the table.
+        """
+        self._check(location, "written")
+        return self._io.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file.
+
+        Raises:
+            Elsewhere: it lies outside of the table.
+        """
+        self._check(location if isinstance(location, str) else location.location, "deleted")
+        self._io.delete(location)
+
+    def _check(self, path: str, what: str) -> None:
+        if not self._places.hold(path):
+            raise Elsewhere(f"{path} lies outside of the table's locations: it is not {what}.")
 
 
 def _plain(path: str) -> str:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self, TypeVar
+from urllib.parse import quote
 
 from pydantic import ValidationError
 from pyiceberg.io import FileIO
@@ -41,7 +42,7 @@ class Records:
 
     def below(self, folder: str) -> Self:
         """Those of a folder in this one."""
-        return type(self)(self.io, f"{self.base}/{folder}")
+        return type(self)(self.io, f"{self.base}/{_segment(folder)}")
 
     def write(self, name: str, value: Value) -> None:
         """Write a record, in place of one that is there."""
@@ -104,7 +105,12 @@ class Records:
         return None
 
     def _path(self, name: str) -> str:
-        return f"{self.base}/{name}.json"
+        return f"{self.base}/{_segment(name)}.json"
+
+
+def _segment(name: str) -> str:
+    """A name that leads nowhere: numbers and tokens in it come from messages and from other records."""
+    return quote(name, safe="")
 
 
 def parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from producer.messages import Failure
 from producer.plans import Unit, UnitHeader
@@ -43,7 +44,7 @@ class RoundStore:
 
     def journal(self, attempt: Attempt) -> str:
         """Where an attempt notes the paths that it cannot tell before it writes to them."""
-        return f"{self.records.base}/journal-{attempt.unit}-{attempt.token}"
+        return f"{self.records.base}/journal-{attempt.unit}-{quote(attempt.token, safe='')}"
 
     def attempts(self, unit: int) -> list[Attempt]:
         """All attempts at a unit, first to last."""

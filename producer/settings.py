@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from producer.errors import Reason, Refused
+from producer.masking import learn_address
 
 PREFIX = "ICEFLEET_"
 
@@ -68,11 +69,14 @@ class Settings(BaseSettings):
     def load(cls) -> Settings:
         """The settings of this process; refuses a value that is out of its range and says which."""
         try:
-            return cls()
+            settings = cls()
         except ValidationError as error:
             first = error.errors()[0]
             name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
             raise Refused(Reason.CONFIGURATION, f"{name}={first['input']!r}: {first['msg']}.") from error
+        learn_address(settings.broker_url)
+        learn_address(settings.board_url)
+        return settings
 
     @property
     def local(self) -> bool:

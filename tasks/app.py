@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celery import Celery, Task
+from kombu.utils.url import parse_url
 from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
-from producer.errors import IcefleetError
+from producer.errors import Elsewhere, IcefleetError
+from producer.masking import mask_logs
 from producer.messages import Failure, Operation, Report, Request
 from producer.messenger import COMMIT, COMPACT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
 from producer.settings import Settings
@@ -26,10 +28,12 @@ from tasks.sweep import sweep
 
 log = logging.getLogger(__name__)
 
+mask_logs()
 settings = Settings.load()
 
-app = Celery("icefleet", broker=settings.broker_url or "memory://")
+app = Celery("icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.discreet:DiscreetTask")
 app.conf.update(
+    broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
     task_default_queue="convert",
     task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
     task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
@@ -61,6 +65,7 @@ drain(settings)
 _AGAIN: Final[Mapping[str, Any]] = {
     "bind": True,
     "autoretry_for": (Exception,),
+    "dont_autoretry_for": (Elsewhere,),  # what leads out of a table does so for ever
     "max_retries": None,
     "retry_backoff": True,
     "retry_backoff_max": 30,
@@ -103,7 +108,7 @@ def commit(self: Task, *, table: str, job: str) -> str:
     """Commit a job's round once all of its units have ended."""
     context = JobContext.open(job, _location(self))
     plan = context.store.latest_plan()
-    request = plan.request if plan is not None else context.store.current(context.name.operation)
+    request = context.request(plan) if plan is not None else context.store.current(context.name.operation)
     if request is None or request.job != job:
         return "the job has ended"
     known = Board(settings).report(job)

@@ -12,7 +12,6 @@ from producer.errors import Reason, Refused
 from producer.garbage import uncollected
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
-from producer.places import Places
 from producer.plans import Plan
 from producer.records import delete_files, parallel
 from producer.roundstore import RoundStore
@@ -80,8 +79,8 @@ class _Needless:
         self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files that were staged, except those that are committed, or lie where no file of the table does."""
-        found = {path for path in paths if self._places.hold(path)}
+        """Delete files that were staged: those that carry the job's name and are not committed."""
+        found = {path for path in paths if self._context.owns(path)}
         if found and self.table is not None:
             found -= self._added
             if found:
@@ -97,7 +96,8 @@ class _Needless:
         self.delete([merged_path(self.table, plan, name)])
         if self.table.metadata.snapshot_by_id(snapshot_id) is None:
             found = metadata_files(self.table, name, snapshot_id)
-            delete_in_order(self._io, reversed([path for path in found if path not in self._manifests]))
+            gone = [path for path in found if path not in self._manifests and self._context.places.hold(path)]
+            delete_in_order(self._io, reversed(gone))
 
     @cached_property
     def table(self) -> Table | None:
@@ -109,11 +109,6 @@ class _Needless:
                 raise
             return None
         return table if self._first is None or self._first.table_uuid == str(table.metadata.table_uuid) else None
-
-    @property
-    def _places(self) -> Places:
-        """Where the table's files lie, or lay when it is gone: another one of its name may lie elsewhere."""
-        return self._context.places if self.table is not None else Places.at(self._context.store.location)
 
     @cached_property
     def _added(self) -> frozenset[str]:
@@ -169,4 +164,5 @@ def _clear_journals(folder: RoundStore, unit: int) -> None:
 
 
 def _journal(folder: RoundStore, attempt: Attempt) -> Journal | None:
-    return Journal(folder.records.io, attempt.journal) if attempt.journal is not None else None
+    # Where it lies follows from the attempt: what the record says of it may lead anywhere.
+    return Journal(folder.records.io, folder.journal(attempt)) if attempt.journal is not None else None

@@ -16,6 +16,7 @@ from producer.plans import DataFile, Plan, Rewrite, Scope, Strategy, Unit
 from producer.staging import Attempt, Staged, StagedDataFile
 from tasks.conversion import Conversion
 from tasks.job import JobContext
+from tasks.reading import check_reading
 from tasks.work import Progress
 from workers.machine import Budget
 from workers.rewrite import rewrite, tasks_of
@@ -56,9 +57,10 @@ class Compacting:
         """Prepare the work on the table as it is now.
 
         Raises:
-            Failed: the table was dropped or replaced.
+            Failed: the table was dropped or replaced, or the unit names files that are none of its.
         """
         table = context.reload(plan)
+        check_reading(table, plan, unit)
         journal = context.store.at(plan).journal(attempt)
         claim = attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)})
         return cls(plan, unit, _rewriting(plan, unit, attempt, table, journal), table.io, budget, claim)

@@ -12,6 +12,7 @@ from producer.plans import Plan, Unit
 from producer.staging import Attempt, Staged
 from tasks.conversion import Conversion
 from tasks.job import JobContext
+from tasks.reading import check_reading
 from tasks.work import Progress
 from workers.convert import convert, paths
 from workers.machine import Budget
@@ -34,9 +35,10 @@ class Converting:
         """Prepare the work on the table as it is now.
 
         Raises:
-            Failed: the table was dropped or replaced.
+            Failed: the table was dropped or replaced, or the unit names files that are none of its.
         """
         table = context.reload(plan)
+        check_reading(table, plan, unit)
         conversion = Conversion(plan, unit, attempt, table.metadata, table)
         work = conversion.engine_unit()
         claim = attempt.model_copy(update={"paths": tuple(paths(work, budget))})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from producer.history import COUNTS, count
+from producer.masking import masked
 from producer.messages import Failure, Operation, Report, Request, Status
 from producer.plans import Plan
 from tasks.commit import Committed
@@ -18,7 +19,7 @@ def report_of(request: Request, status: Status, *, reason: str | None = None) ->
         catalog=request.catalog,
         operation=request.operation,
         status=status,
-        reason=reason,
+        reason=reason and masked(reason),
         seconds=_seconds(request),
     )
 
@@ -41,7 +42,8 @@ def concluded(report: Report, request: Request, status: Status | None = None, re
     """The report with its end: the status follows from what was committed and what failed, if it is not given."""
     if status is None:
         status, reason = _conclusion(report)
-    return report.model_copy(update={"status": status, "reason": reason, "seconds": _seconds(request)})
+    told = reason and masked(reason)
+    return report.model_copy(update={"status": status, "reason": told, "seconds": _seconds(request)})
 
 
 def _conclusion(report: Report) -> tuple[Status, str | None]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from producer.catalog import open_table
-from producer.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
+from producer.errors import Conflict, Corrupt, Elsewhere, IcefleetError, Reason, Refused
 from producer.history import report_from_history
 from producer.messages import Failure, Report, Request, Status
 from producer.planner import plan as plan_table
@@ -61,10 +61,14 @@ def begin(request: Request, settings: Settings) -> Step:
     """Plan a job's first round, or take up a job that has been planned before."""
     try:
         context = JobContext.open(request.job)
-        if (report := context.store.conclusion()) is not None:
+        name = context.name
+        if (request.operation, request.catalog, request.table) != (name.operation, name.catalog, name.table):
+            reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
+            return Ended(report_of(request, Status.REFUSED, reason=reason))
+        if (report := context.conclusion()) is not None:
             return _leave(context, report)
         if (latest := context.store.latest_plan()) is not None:
-            return _stage(context, latest)
+            return _refuse(context, latest) or _stage(context, latest)
         if context.store.cancelled():
             return _leave(context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue."))
         return _plan(context, request, settings)
@@ -91,11 +95,13 @@ def clear_away(context: JobContext, report: Report) -> Ended | Waiting:
 
 def advance(context: JobContext, settings: Settings) -> Step:
     """Commit the latest round if all of its units have ended, and say what comes next."""
-    if (report := context.store.conclusion()) is not None:  # whoever cleaned up died while he did
+    if (report := context.conclusion()) is not None:  # whoever cleaned up died while he did
         return _leave(context, report)
     plan = context.store.latest_plan()
     if plan is None:
         return Ended(None)
+    if (refused := _refuse(context, plan)) is not None:
+        return refused
     if context.store.cancelled() and not _has_committed(context, plan):
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
@@ -109,6 +115,19 @@ def advance(context: JobContext, settings: Settings) -> Step:
         reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
         return _end(context, summed(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
     return _commit(context, plan, staged, failures, settings)
+
+
+def _refuse(context: JobContext, plan: Plan) -> Ended | None:
+    """End a job whose plan was not made for it; None where it was.
+
+    Where the table's own place is another one, or gone, the message alone says where the records lie: they may be
+    those of another job.
+    """
+    if (objection := context.objection(plan)) is None:
+        return None
+    if not context.known:
+        raise Elsewhere(objection)
+    return _leave(context, report_of(context.request(plan), Status.FAILED, reason=objection))
 
 
 def _at_home(context: JobContext, staged: Staged) -> bool:

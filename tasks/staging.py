@@ -12,7 +12,8 @@ from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from producer.errors import Failed
+from producer.errors import Elsewhere, Failed
+from producer.masking import masked
 from producer.messages import Failure, Operation
 from producer.plans import Plan, Unit
 from producer.settings import Settings
@@ -63,8 +64,11 @@ def stage(
 
     Raises:
         TryAgain: something went wrong that may go right the next time.
+        Elsewhere: what the message takes for the job's records is another job's.
     """
     store = context.store
+    if not context.known and (objection := context.objection(plan)) is not None:
+        raise Elsewhere(objection)
     if store.closed():
         return None
     records = store.at(plan)
@@ -101,6 +105,8 @@ def _attempt(
     started = time.perf_counter()
     work = _WORK[plan.request.operation](context, plan, unit, attempt, budget_of(settings))
     records = context.store.at(plan)
+    if astray := [path for path in work.claim.paths if not context.places.hold(path)]:
+        raise Elsewhere(f"{astray[0]} lies outside of the table's locations: it is not written.")
     records.note_attempt(work.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
@@ -133,7 +139,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
-    failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=reason)
+    failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=masked(reason))
     store.at(plan).write_failed(failure)
     if store.ended():  # meanwhile: its records are gone, or about to go
         store.at(plan).retract_failed(failure)

@@ -12,8 +12,8 @@ from typing import Final
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
 from producer.deliveries import Deliveries
-from producer.errors import IcefleetError
-from producer.messages import Operation, Request
+from producer.errors import IcefleetError, Refused
+from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger, plan_id, unit_id
 from producer.plans import Plan
 from producer.settings import Settings
@@ -116,5 +116,17 @@ def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
                 continue  # dropped since, or not ours to mend
             for operation in Operation:
                 current = JobStore(table.io, table.metadata.location, "").current(operation)
-                if current is not None:
+                if current is not None and _about(current, catalog, name):
                     yield current, JobStore(table.io, table.metadata.location, current.token)
+
+
+def _about(request: Request, catalog: str, table: str) -> bool:
+    """Whether what is noted at a table is a job at it: whoever writes there has no business at other tables."""
+    try:
+        job = JobId.parse(request.job)
+    except Refused:
+        job = None
+    if job is not None and (job.catalog, job.table) == (request.catalog, request.table) == (catalog, table):
+        return True
+    log.warning("%s is noted at %s, and is no job there", request.job, table)
+    return False

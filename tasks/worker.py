@@ -12,6 +12,7 @@ from producer.errors import Reason, Refused
 from producer.messenger import COMMIT, PLAN, QUEUES, STAGING, Messenger
 from producer.settings import Settings
 from tasks.budget import budget_of
+from tasks.clock import keep_time
 from workers.session import NoJava, find_java
 
 
@@ -72,11 +73,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
     arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
     if beat:
-        arguments += [
-            "--beat",
-            "--schedule",
-            os.path.join(settings.scratch_dir or "/tmp", f"icefleet-beat-{os.getpid()}"),
-        ]
+        keep_time(app)
     app.worker_main(arguments)
     sys.exit(0)
 

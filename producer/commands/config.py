@@ -8,8 +8,8 @@ import click
 from pyiceberg.utils.config import Config
 
 from producer import view
-from producer.board import masked
 from producer.commands.shared import JSON, print_json
+from producer.masking import masked
 from producer.settings import Settings
 
 

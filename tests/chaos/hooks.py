@@ -191,6 +191,6 @@ class FaultyCatalog(SqlCatalog):
 
 
 if FOLDER in os.environ:
-    # PyIceberg takes a catalog's class from its caller alone. This is the second one that a process opens, and all after
-    # it; Icefleet opens one for each step.
+    # PyIceberg takes a catalog's class from its caller alone. A process gets this one from its second catalog on;
+    # Icefleet opens one for each step.
     AVAILABLE_CATALOGS[CatalogType.SQL] = lambda name, properties: FaultyCatalog(name, **properties)

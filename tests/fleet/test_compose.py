@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -16,6 +18,7 @@ import pytest
 import redis
 import yaml
 from celery import Celery
+from psutil import Process
 from pyiceberg.catalog import load_catalog
 
 from producer.settings import Settings
@@ -24,6 +27,12 @@ from tests.fleet.composefile import REPOSITORY, Native, interpolated, read_servi
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
 EXAMPLE = REPOSITORY / ".env.example"
+#: Every file of Compose that is shipped, and whatever else tells services how to listen.
+SHIPPED = sorted(path for path in REPOSITORY.glob("*compose*.y*ml"))
+TEXTS = sorted(
+    [*SHIPPED, *(path for path in (REPOSITORY / "deploy").rglob("*") if path.is_file())]
+    + [REPOSITORY / name for name in (".env.example", "Dockerfile", "Makefile", "README.md", "docs/operations.md")]
+)
 
 #: Nothing set, as on a fresh clone.
 SERVICES = read_services(COMPOSE, {})
@@ -78,13 +87,46 @@ def test_grace_is_longer_than_the_soft_shutdown(name: str) -> None:
     assert seconds(service.raw["stop_grace_period"]) >= shutdown + 30
 
 
-def test_flower_wants_a_password_and_listens_here_only() -> None:
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_nothing_is_published_to_other_machines(path: Path) -> None:
+    """What has no address in front of its port is published on all of them."""
+    for service in read_services(path, {}).values():
+        assert service.raw.get("network_mode", "bridge") != "host", service.name
+        for port in service.raw.get("ports", ()):
+            address = port["host_ip"] if isinstance(port, dict) else port.rpartition(":")[0].rpartition(":")[0]
+            assert address in {"127.0.0.1", "[::1]"}, f"{service.name}: {port}"
+
+
+def test_redis_is_reached_by_the_services_alone_and_with_a_password() -> None:
+    service = SERVICES["redis"]
+    assert "ports" not in service.raw
+    assert service.environment["REDIS_PASSWORD"]
+    asked = read_services(COMPOSE, {"REDIS_PASSWORD": "opensesame"})
+    assert "opensesame" not in " ".join(asked["redis"].command), "arguments are seen by everybody"
+    for name in set(SERVICES) - {"redis"}:
+        assert asked[name].environment["ICEFLEET_BROKER_URL"] == "redis://:opensesame@redis:6379/0"
+
+
+def test_flower_wants_a_password() -> None:
     flower = SERVICES["flower"]
     name, _, password = flower.environment["FLOWER_BASIC_AUTH"].partition(":")
     assert name
     assert password
-    assert all(port.startswith("127.0.0.1:") for port in flower.raw["ports"])
-    assert "FLOWER_UNAUTHENTICATED_API" not in flower.environment
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_nothing_that_is_shipped_opens_a_door(path: Path) -> None:
+    """Flower's API without a login, its pages to everybody, a Redis that takes anybody, passwords among arguments."""
+    text = path.read_text()
+    for door in (
+        r"FLOWER_UNAUTHENTICATED_API\s*[:=]\s*[\"']?(?:1|true|yes)",
+        r"protected-mode[\s=]+no",
+        r"--address[= ]+(?:0\.0\.0\.0|::)",
+        r"bind[\s=]+(?:0\.0\.0\.0|\*|::\s)",
+        r"--basic[-_]auth",
+        r"(?:--requirepass|redis-cli.*\s-a\s)",
+    ):
+        assert not re.search(door, text), door
 
 
 def test_variables_are_settings_and_the_example_lists_them() -> None:
@@ -149,8 +191,13 @@ def _healthy(native: Native, name: str) -> bool:
     return native.execute(name, *native.services[name].health).returncode == 0
 
 
-def _flower(native: Native, path: str, *, known: bool = True) -> Any:
-    request = Request(f"http://127.0.0.1:{native.flower_port}{path}")
+def _broker(native: Native) -> str:
+    """Where the file's services find Redis, on this machine."""
+    return native.environment("worker")["ICEFLEET_BROKER_URL"]
+
+
+def _flower(native: Native, path: str, *, known: bool = True, data: bytes | None = None) -> Any:
+    request = Request(f"http://127.0.0.1:{native.flower_port}{path}", data)
     if known:
         login = native.services["flower"].environment["FLOWER_BASIC_AUTH"]
         request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
@@ -176,13 +223,19 @@ class TestRunning:
     """The fleet of the file, running."""
 
     def test_redis_runs_with_what_the_file_says(self, fleet: Native) -> None:
-        with redis.Redis(port=fleet.redis_port, decode_responses=True) as client:
+        with redis.Redis.from_url(_broker(fleet), decode_responses=True) as client:
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
             assert client.config_get("appendonly") == {"appendonly": "yes"}
             assert client.config_get("dir") == {"dir": str(fleet.root / "redis")}
 
+    def test_redis_answers_to_its_password_alone(self, fleet: Native) -> None:
+        for url in (f"redis://127.0.0.1:{fleet.redis_port}/0", _broker(fleet).replace("change-me", "wrong")):
+            with redis.Redis.from_url(url) as client, pytest.raises(redis.AuthenticationError):
+                client.ping()
+        assert "change-me" not in " ".join(Process(fleet.running["redis"].pid).cmdline())
+
     def test_workers_serve_every_queue(self, fleet: Native) -> None:
-        control = Celery(broker=f"redis://127.0.0.1:{fleet.redis_port}/0", set_as_current=False).control
+        control = Celery(broker=_broker(fleet), set_as_current=False).control
         answers = wait_for(
             fleet,
             "two workers",
@@ -205,6 +258,10 @@ class TestRunning:
         for path in ("/", "/api/workers", "/api/tasks"):
             with pytest.raises(HTTPError) as refused:
                 _flower(fleet, path, known=False)
+            assert refused.value.code == 401
+        for path in ("/api/worker/shutdown/a", "/api/task/send-task/icefleet.sweep", "/api/task/revoke/a"):
+            with pytest.raises(HTTPError) as refused:
+                _flower(fleet, path, known=False, data=b"{}")
             assert refused.value.code == 401
         wait_for(fleet, "workers in Flower", lambda: len(_flower(fleet, "/api/workers?refresh=1")) == 2)
 
