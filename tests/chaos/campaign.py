@@ -54,7 +54,7 @@ class Account:
 @contextmanager
 def arena(folder: Path) -> Iterator[Arena]:
     """A fleet to be broken, known to this process too, which sees its catalog and storage as they are."""
-    made = Arena(folder, max_attempts=5)
+    made = Arena(folder, max_attempts=5, commit_attempts=8)
     properties = {name: value for name, value in made.catalog.properties.items() if name != "type"}
 
     def known(name: str) -> object:

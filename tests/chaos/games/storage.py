@@ -32,7 +32,7 @@ CATALOG: Final[dict[Step, tuple[tuple[Effect, ...], int]]] = {
     Step.BEFORE_SWAP: ((Effect.REFUSED, Effect.NO_ANSWER_BEFORE, Effect.BEATEN, Effect.HESITANT, Effect.SLOW), 2),
     Step.AFTER_SWAP: ((Effect.NO_ANSWER_AFTER, Effect.SLOW), 1),
 }
-_FAULTS: Final = (4, 12)
+_FAULTS: Final = (8, 20)
 
 
 def games() -> list[Game]:
