@@ -69,8 +69,9 @@ def may_happen(context: JobContext, plan: Plan) -> bool:
 
     One that was noted on a head that the branch has left will fail, and one that was noted long ago is dead.
     """
-    lately = time.time() - LONGEST
-    pending = [note for note in context.store.at(plan).commits() if not note.settled and note.started > lately]
+    now = time.time()
+    notes = context.store.at(plan).commits()
+    pending = [note for note in notes if not note.settled and abs(now - note.started) < LONGEST]
     if not pending:
         return False
     try:

@@ -8,7 +8,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from producer.catalog import open_catalog, open_table
-from producer.errors import Failed, Reason, Refused
+from producer.errors import Corrupt, Failed, Reason, Refused
 from producer.messages import JobId
 from producer.places import Places
 from producer.plans import Plan
@@ -35,15 +35,15 @@ class JobContext:
 
         Raises:
             Refused: there is no such table.
-            Corrupt: its metadata cannot be read.
+            Corrupt: its metadata cannot be read, and the location is not known.
         """
         name = JobId.parse(job)
         try:
             table = open_table(name.catalog, name.table)
             store = JobStore(table.io, location or table.metadata.location, name.token)
             return cls(job, name, store, Places.of(table.metadata))
-        except Refused as error:
-            if location is None or error.reason != Reason.UNKNOWN_TABLE:
+        except (Refused, Corrupt) as error:
+            if location is None or (isinstance(error, Refused) and error.reason != Reason.UNKNOWN_TABLE):
                 raise
             io = load_file_io(dict(open_catalog(name.catalog).properties), location)
             return cls(job, name, JobStore(io, location, name.token), Places.at(location))

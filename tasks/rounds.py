@@ -5,11 +5,11 @@ The functions know nothing of Celery. Each takes a job one step on, can be calle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from producer.catalog import open_table
-from producer.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
+from producer.errors import Conflict, Corrupt, IcefleetError, Newer, Reason, Refused
 from producer.history import report_from_history
 from producer.messages import Failure, Report, Request, Status
 from producer.planner import plan as plan_table
@@ -61,7 +61,11 @@ def begin(request: Request, settings: Settings) -> Step:
     """Plan a job's first round, or take up a job that has been planned before."""
     try:
         context = JobContext.open(request.job)
-        if (report := context.store.conclusion()) is not None:
+        try:
+            report = context.store.conclusion()
+        except Corrupt as error:
+            return fail(context, str(error))
+        if report is not None:
             return _leave(context, report)
         if (latest := context.store.latest_plan()) is not None:
             return _stage(context, latest)
@@ -80,12 +84,47 @@ def give_up(request: Request, reason: str) -> Ended:
     return _leave(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
 
 
+def fail(context: JobContext, reason: str) -> Ended | Waiting:
+    """End a job that cannot be brought to its end since a record of it is wrong; what it has committed stays."""
+    store = context.store
+    plan, request = store.latest_plan(), asked(context)
+    report, status = report_of(request, Status.FAILED, reason=reason), Status.FAILED
+    if (told := _history(context)) is not None:
+        report, status = told.model_copy(update={"status": Status.PARTIAL, "reason": reason}), Status.PARTIAL
+    return _leave(context, report) if plan is None else _end(context, report, plan, status, reason)
+
+
+def asked(context: JobContext, others: Iterable[Request] = ()) -> Request:
+    """What was asked for, as its records or others tell; a job's id alone tells of its table."""
+    name, plan = context.name, context.store.latest_plan()
+    recorded = (plan.request if plan is not None else None, context.store.current(name.operation))
+    for known in (*recorded, *others):
+        if known is not None and known.job == context.id:
+            return known
+    return Request(job=context.id, operation=name.operation, catalog=name.catalog, table=name.table)
+
+
+def _history(context: JobContext) -> Report | None:
+    """What the table says that the job has committed."""
+    try:
+        table = open_table(context.name.catalog, context.name.table)
+    except IcefleetError as error:
+        _raise_if_it_may_pass(error)
+        return None
+    return report_from_history(table.metadata, context.name, context.id)
+
+
 def advance(context: JobContext, settings: Settings) -> Step:
-    """Commit the latest round if all of its units have ended, and say what comes next."""
+    """Commit the latest round if all of its units have ended, and say what comes next.
+
+    Raises:
+        Corrupt: a record cannot be read without which the job does not go on.
+    """
     if (report := context.store.conclusion()) is not None:  # whoever cleaned up died while he did
         return _leave(context, report)
     plan = context.store.latest_plan()
     if plan is None:
+        context.store.load_plan(0)
         return Ended(None)
     if context.store.cancelled() and not _has_committed(context, plan):
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
@@ -152,8 +191,8 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
 
 
 def _raise_if_it_may_pass(error: IcefleetError) -> None:
-    """A catalog that is away, or access that is denied for now, ends no job: what is staged stays staged."""
-    if isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED):
+    """A catalog that is away, access that is denied for now, or a record for others ends no job: all stays staged."""
+    if isinstance(error, Newer) or (isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED)):
         raise error
 
 
@@ -215,5 +254,9 @@ def _end(
 
 def _leave(context: JobContext, report: Report) -> Ended:
     context.store.conclude(report)
-    clean_up(context)
+    if left := clean_up(context):
+        told = f"{report.reason} " if report.reason else ""
+        reason = f"{told}Files of it may be left for the table's orphan clean-up: {left[0]}"
+        report = report.model_copy(update={"reason": reason})
+        context.store.conclude(report)
     return Ended(report, context.store)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
-from producer.errors import IcefleetError
+from producer.errors import Corrupt, IcefleetError, Newer
 from producer.messages import Operation, Request
 from producer.messenger import Messenger
 from producer.settings import Settings
@@ -39,7 +39,7 @@ def sweep(settings: Settings) -> list[str]:
 
 
 def _take_up(request: Request, store: JobStore, settings: Settings, board: Board, messenger: Messenger) -> bool:
-    if store.conclusion() is not None:  # its clean-up died
+    if store.concluded():  # its clean-up died
         messenger.commit(request.job, store.location)
         return True
     plan = store.latest_plan()
@@ -81,6 +81,11 @@ def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             except IcefleetError:
                 continue  # dropped since, or not ours to mend
             for operation in Operation:
-                current = JobStore(table.io, table.metadata.location, "").current(operation)
+                store = JobStore(table.io, table.metadata.location, "")
+                try:
+                    current = store.load_current(operation)
+                except (Corrupt, Newer) as error:  # the board may know the job, or somebody newer
+                    log.warning("%s", error)
+                    continue
                 if current is not None:
                     yield current, JobStore(table.io, table.metadata.location, current.token)
