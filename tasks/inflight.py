@@ -53,6 +53,10 @@ class InFlight:
         """Note that nothing is left of an attempt."""
         self._note(snapshots={known: id_ for known, id_ in self.note.snapshots.items() if known != name})
 
+    def abandoned(self) -> None:
+        """Note that the commit does not happen, and that files of it may be left."""
+        self._note(settled=True)
+
     def settled(self, *, happened: bool) -> None:
         """Note that all is known: the commit has happened, or it never will."""
         self._note(settled=True, happened=happened, snapshots={})
