@@ -63,7 +63,11 @@ class JobStore:
         self._job.write("conclusion", report)
 
     def conclusion(self) -> Report | None:
-        """How the job has ended, until that is known elsewhere; raises Corrupt when that cannot be read."""
+        """How the job has ended, until that is known elsewhere; None when nobody has come to say it all."""
+        return self._job.read("conclusion", Report)
+
+    def load_conclusion(self) -> Report | None:
+        """The same; raises Corrupt when the conclusion is there and cannot be read."""
         return self._job.load("conclusion", Report)
 
     def concluded(self) -> bool:

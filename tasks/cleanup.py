@@ -17,7 +17,7 @@ from producer.plans import Plan
 from producer.records import delete_files, parallel
 from producer.roundstore import RoundStore
 from producer.staging import Attempt, Staged
-from tasks.head import added_by
+from tasks.head import added_by, committed
 from tasks.job import JobContext
 from tasks.snapshot import metadata_files
 from workers.journal import Journal
@@ -39,8 +39,10 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
     plans, wrong = store.survey()
     needless = _Needless(context, plans)
     folders = store.folders()
-    for folder, _ in folders:
-        wrong += folder.survey_commits()[1]  # it may be of a commit that is about to happen
+    for plan in plans:
+        _, unread = store.at(plan).survey_commits()
+        if unread and not needless.is_committed(plan):
+            wrong += unread  # of a commit that may be about to happen
     needless.wrong += wrong
     for folder, units in folders:
         written = parallel(partial(_written, folder), range(units))
@@ -90,6 +92,12 @@ class _Needless:
         self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
         #: What could not be read of what tells needless files from others: then none is deleted.
         self.wrong: list[str] = []
+
+    def is_committed(self, plan: Plan) -> bool:
+        """Whether a round is in the table: then no other commit of it can happen."""
+        with self._doubted():
+            return self.table is not None and committed(self.table, plan) is not None
+        return False
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged, except those that are committed, or lie where no file of the table does."""

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from celery import Task
-from celery.exceptions import TaskPredicate
+from celery import Celery, Task
+from celery.exceptions import InvalidTaskError, TaskPredicate
 from celery.utils.time import get_exponential_backoff_interval
+from celery.worker.strategy import default
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from producer import versions
 from producer.errors import Newer, Reason, Refused
@@ -37,6 +39,7 @@ class Delivered(Task):
     typing = False  # a message of a later version goes back as it came
     max_retries = None
     throws = (Refused,)
+    Strategy = "tasks.delivery:strategy"
     #: Makes what is asked for of a message's arguments, or refuses them.
     reads: Callable[[Mapping[str, Any]], Any]
 
@@ -63,6 +66,51 @@ class Delivered(Task):
         pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)
         again: Exception = self.retry(exc=error, countdown=pause, throw=False)
         return again
+
+
+class Envelope(BaseModel):
+    """What Celery makes use of in a message's headers."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    id: str = Field(min_length=1)
+    task: str
+    retries: int = Field(0, ge=0)
+    eta: str | None = None
+    expires: str | None = None
+    timelimit: list[float | None] | None = Field(None, min_length=2, max_length=2)
+    root_id: str | None = None
+    parent_id: str | None = None
+    group: str | None = None
+    shadow: str | None = None
+
+
+def strategy(task: Task, app: Celery, consumer: Any, **options: Any) -> Callable[..., Any]:
+    """How a worker takes messages of a task: as Celery does, except that no message can end the worker.
+
+    Celery takes a message's form on trust: one of another form would end each worker in turn, for none acknowledges it.
+    """
+    take = default(task, app, consumer, **options)
+
+    def taken(message: Any, body: Any, *rest: Any, **named: Any) -> Any:
+        if body is not None or not _is_envelope(message.payload):
+            raise InvalidTaskError("its body is not a list of arguments, named arguments and options")
+        try:
+            Envelope.model_validate(message.headers)
+        except ValidationError as error:
+            raise InvalidTaskError(f"its headers are not those of a task: {versions.complaint(error)}") from error
+        return take(message, body, *rest, **named)
+
+    return taken
+
+
+def _is_envelope(payload: Any) -> bool:
+    if not isinstance(payload, list | tuple) or len(payload) != 3:
+        return False
+    unnamed, named, options = payload
+    # Options have a task send others when it is done: nobody here does that.
+    plain = options is None or (isinstance(options, dict) and not any(options.values()))
+    return isinstance(unnamed, list | tuple) and isinstance(named, dict) and plain
 
 
 def location_of(task: Task) -> str | None:

@@ -61,11 +61,7 @@ def begin(request: Request, settings: Settings) -> Step:
     """Plan a job's first round, or take up a job that has been planned before."""
     try:
         context = JobContext.open(request.job)
-        try:
-            report = context.store.conclusion()
-        except Corrupt as error:
-            return fail(context, str(error))
-        if report is not None:
+        if (report := context.store.conclusion()) is not None:
             return _leave(context, report)
         if (latest := context.store.latest_plan()) is not None:
             return _stage(context, latest)
@@ -125,11 +121,13 @@ def advance(context: JobContext, settings: Settings) -> Step:
     plan = context.store.latest_plan()
     if plan is None:
         context.store.load_plan(0)
+        context.store.load_conclusion()
         return Ended(None)
     if context.store.cancelled() and not _has_committed(context, plan):
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
+        context.store.load_conclusion()  # then it is a clean-up that has begun, and nobody knows of which end
         return Waiting(plan)
     ended = outcomes.items()
     staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
