@@ -41,8 +41,9 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
     folders = store.folders()
     for plan in plans:
         _, unread = store.at(plan).survey_commits()
-        if unread and not needless.is_committed(plan):
-            wrong += unread  # of a commit that may be about to happen
+        # It may be of a commit that is about to happen, unless the head has moved on with this round or a later one.
+        if unread and not any(needless.is_committed(later) for later in plans if later.round >= plan.round):
+            wrong += unread
     needless.wrong += wrong
     for folder, units in folders:
         written = parallel(partial(_written, folder), range(units))

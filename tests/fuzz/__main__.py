@@ -1,0 +1,91 @@
+"""``python -m tests.fuzz``: fuzz one target or all of them, for a number of examples or for minutes.
+
+By default hypothesis changes valid bytes. With ``--atheris``, where that is installed, the coverage of the code decides
+which inputs are changed further; it never ends by itself before its time, and takes one target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.bounds import bound_memory, within
+from tests.fuzz.mutations import mutated
+from tests.fuzz.samples import Samples
+from tests.fuzz.targets import Target, targets
+
+
+def main() -> None:
+    """Fuzz as the command line says; the exit status says whether something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
+    parser.add_argument("--target", action="append", help="what to fuzz; may be repeated")
+    parser.add_argument("--examples", type=int, default=300, help="inputs for each target")
+    parser.add_argument("--minutes", type=float, help="go on with other inputs for so long, for each target")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--atheris", action="store_true", help="let coverage guide the changes")
+    parser.add_argument("--file", type=Path, help="read this one file instead")
+    asked = parser.parse_args()
+    faulthandler.enable()
+    with tempfile.TemporaryDirectory() as folder:
+        known = targets(Samples.make(Path(folder)))
+    chosen = [known[name] for name in asked.target or known]
+    for target in chosen:
+        for valid in target.seeds:
+            assert target.run(valid), f"{target.name} does not read what is valid"
+    if asked.file is not None:
+        print([within(target.run, asked.file.read_bytes()) for target in chosen])
+    elif asked.atheris:
+        _guided(chosen[0], asked.minutes or 1.0)
+    else:
+        bound_memory()
+        for target in chosen:
+            _changed(target, asked.examples, asked.minutes, asked.seed)
+
+
+def _changed(target: Target, examples: int, minutes: float | None, number: int) -> None:
+    """Inputs that hypothesis makes; with minutes, round after round of them."""
+    started, tried, taken = time.monotonic(), 0, 0
+    while True:
+
+        @seed(number)
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(mutated(target.seeds))
+        def check(data: bytes) -> None:
+            nonlocal tried, taken
+            tried += 1
+            taken += within(target.run, data)
+
+        check()
+        number += 1
+        if minutes is None or time.monotonic() - started > 60 * minutes:
+            break
+    print(f"{target.name}: {tried} inputs, {taken} taken, {time.monotonic() - started:.1f} s", flush=True)
+
+
+def _guided(target: Target, minutes: float) -> None:
+    """Inputs that libFuzzer makes; it ends the process."""
+    import atheris
+
+    with tempfile.TemporaryDirectory() as corpus:
+        for index, valid in enumerate(target.seeds):
+            Path(corpus, str(index)).write_bytes(valid)
+        atheris.instrument_all()
+        options = [f"-max_total_time={int(60 * minutes)}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=65536"]
+        atheris.Setup([sys.argv[0], corpus, *options], lambda data: within(target.run, data) and None)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
