@@ -96,9 +96,11 @@ class _Needless:
 
     def is_committed(self, plan: Plan) -> bool:
         """Whether a round is in the table: then no other commit of it can happen."""
+        snapshot = None
         with self._doubted():
-            return self.table is not None and committed(self.table, plan) is not None
-        return False
+            if self.table is not None:
+                snapshot = committed(self.table, plan)
+        return snapshot is not None
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged, except those that are committed, or lie where no file of the table does."""

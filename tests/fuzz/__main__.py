@@ -15,7 +15,8 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.fuzz.bounds import bound_memory, within
+from tests.fuzz.bounds import apart, bound_memory, within
+from tests.fuzz.crafted import crafted
 from tests.fuzz.mutations import mutated
 from tests.fuzz.samples import Samples
 from tests.fuzz.targets import Target, targets
@@ -24,7 +25,7 @@ from tests.fuzz.targets import Target, targets
 def main() -> None:
     """Fuzz as the command line says; the exit status says whether something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
-    parser.add_argument("--target", action="append", help="what to fuzz; may be repeated")
+    parser.add_argument("--target", action="append", help="what to fuzz, NAME or NAME:INPUTS; may be repeated")
     parser.add_argument("--examples", type=int, default=300, help="inputs for each target")
     parser.add_argument("--minutes", type=float, help="go on with other inputs for so long, for each target")
     parser.add_argument("--seed", type=int, default=0)
@@ -33,8 +34,12 @@ def main() -> None:
     asked = parser.parse_args()
     faulthandler.enable()
     with tempfile.TemporaryDirectory() as folder:
-        known = targets(Samples.make(Path(folder)))
-    chosen = [known[name] for name in asked.target or known]
+        samples = Samples.make(Path(folder))
+        known = targets(samples)
+    wanted = {
+        name: int(number or asked.examples) for name, _, number in (n.partition(":") for n in asked.target or known)
+    }
+    chosen = [known[name] for name in wanted]
     for target in chosen:
         for valid in target.seeds:
             assert target.run(valid), f"{target.name} does not read what is valid"
@@ -44,8 +49,11 @@ def main() -> None:
         _guided(chosen[0], asked.minutes or 1.0)
     else:
         bound_memory()
+        wrong = crafted(samples)
         for target in chosen:
-            _changed(target, asked.examples, asked.minutes, asked.seed)
+            for what, data in wrong.get(target.name, {}).items():
+                assert not within(target.run, data), f"{target.name}: {what}"
+            _changed(target, wanted[target.name], asked.minutes, asked.seed)
 
 
 def _changed(target: Target, examples: int, minutes: float | None, number: int) -> None:
@@ -65,7 +73,7 @@ def _changed(target: Target, examples: int, minutes: float | None, number: int) 
         def check(data: bytes) -> None:
             nonlocal tried, taken
             tried += 1
-            taken += within(target.run, data)
+            taken += (apart if target.native else within)(target.run, data)
 
         check()
         number += 1
