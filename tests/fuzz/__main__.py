@@ -1,13 +1,14 @@
 """``python -m tests.fuzz``: fuzz one target or all of them, for a number of examples or for minutes.
 
 By default hypothesis changes valid bytes. With ``--atheris``, where that is installed, the coverage of the code decides
-which inputs are changed further; it never ends by itself before its time, and takes one target.
+which inputs are changed further.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import subprocess
 import sys
 import tempfile
 import time
@@ -36,9 +37,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         samples = Samples.make(Path(folder))
         known = targets(samples)
-    wanted = {
-        name: int(number or asked.examples) for name, _, number in (n.partition(":") for n in asked.target or known)
-    }
+    named = (name.partition(":") for name in asked.target or known)
+    wanted = {name: int(number or asked.examples) for name, _, number in named}
     chosen = [known[name] for name in wanted]
     for target in chosen:
         for valid in target.seeds:
@@ -46,7 +46,7 @@ def main() -> None:
     if asked.file is not None:
         print([within(target.run, asked.file.read_bytes()) for target in chosen])
     elif asked.atheris:
-        _guided(chosen[0], asked.minutes or 1.0)
+        sys.exit(max(_guided(target.name, asked.minutes or 1.0) for target in chosen))
     else:
         bound_memory()
         wrong = crafted(samples)
@@ -82,17 +82,10 @@ def _changed(target: Target, examples: int, minutes: float | None, number: int) 
     print(f"{target.name}: {tried} inputs, {taken} taken, {time.monotonic() - started:.1f} s", flush=True)
 
 
-def _guided(target: Target, minutes: float) -> None:
-    """Inputs that libFuzzer makes; it ends the process."""
-    import atheris
-
-    with tempfile.TemporaryDirectory() as corpus:
-        for index, valid in enumerate(target.seeds):
-            Path(corpus, str(index)).write_bytes(valid)
-        atheris.instrument_all()
-        options = [f"-max_total_time={int(60 * minutes)}", "-timeout=20", "-rss_limit_mb=3000", "-max_len=65536"]
-        atheris.Setup([sys.argv[0], corpus, *options], lambda data: within(target.run, data) and None)
-        atheris.Fuzz()
+def _guided(name: str, minutes: float) -> int:
+    """Inputs that libFuzzer makes, in a process where the code under test is instrumented as it is imported."""
+    command = [sys.executable, "-m", "tests.fuzz.guided", name, str(int(60 * minutes))]
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
