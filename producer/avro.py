@@ -70,7 +70,7 @@ class AvroReader:
             plain = _plain(codec, block)
             if not 0 <= count <= len(plain):
                 raise ValueError(f"a block of {len(plain)} bytes cannot hold {count} records")
-            records = new_decoder(plain)
+            records = _Bounded(plain)
             for _ in range(count):
                 yield reader.read(records)
             if records.tell() != len(plain):
@@ -84,6 +84,48 @@ class AvroReader:
 def read_metadata(contents: bytes) -> Mapping[str, str]:
     """Key-value metadata in a file's header."""
     return _read_header(contents, StreamingBinaryDecoder(contents)).meta
+
+
+class _Bounded(BinaryDecoder):
+    """PyIceberg's compiled decoder, which reads lengths and counts on trust, kept within its bytes.
+
+    Zeros follow the bytes: a number that is not ended in them ends there, and so do as many numbers as there are bytes.
+    """
+
+    def __init__(self, contents: bytes) -> None:
+        self._size = len(contents)
+        self._native = native = new_decoder(contents + bytes(len(contents) + 16))
+        self._int, self.tell = native.read_int, native.tell  # type: ignore[method-assign]
+
+    def tell(self) -> int:
+        raise NotImplementedError  # the compiled one's
+
+    def _checked(self, length: int) -> int:
+        if not 0 <= length <= self._size - self.tell():
+            raise EOFError(f"{length} bytes or values were expected where {self._size - self.tell()} bytes are left")
+        return length
+
+    def read_int(self) -> int:
+        value: int = self._int()
+        if self.tell() > self._size:
+            raise EOFError("a record ends after its block")
+        return value
+
+    def read(self, n: int) -> bytes:
+        return self._native.read(self._checked(n)) if n else b""
+
+    def skip(self, n: int) -> None:
+        self._native.skip(self._checked(n))
+
+    def read_ints(self, count: int) -> tuple[int, ...]:
+        values: tuple[int, ...] = self._native.read_ints(self._checked(count))
+        self._checked(0)
+        return values
+
+    def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
+        for _ in range(self._checked(count)):
+            key = self.read_int()
+            dest[key] = self.read_bytes()
 
 
 def _plain(codec: type[Codec] | None, block: bytes) -> bytes:
