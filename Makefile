@@ -1,6 +1,6 @@
 # What one types here. Nothing is taken for granted but Python >= 3.11: scripts/bootstrap sees to the rest.
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench chaos test-interop pins clean
+.PHONY: help env demo test lint bench chaos fuzz test-interop pins clean
 
 RUN := scripts/run
 
@@ -31,6 +31,10 @@ bench:  ## Icefleet beside its peers and the physical limit, into bench/report; 
 chaos:  ## break a fleet on purpose for half an hour; ARGS="--minutes 5" for less, ARGS=--help for more
 	@scripts/bootstrap python java redis faketime
 	@$(RUN) python -m tests.chaos $(ARGS)
+
+fuzz:  ## everything that is read from outside, fuzzed; ARGS="--minutes 10", ARGS="--target puffin --atheris"
+	@scripts/bootstrap python
+	@$(RUN) python -m tests.fuzz $(ARGS)
 
 test-interop:  ## the same tables written and read by Iceberg's Java implementation, from Maven
 	@scripts/bootstrap python java redis maven

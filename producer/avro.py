@@ -7,12 +7,15 @@ engines write: a named type used twice (two uuid or decimal partition fields) an
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
+from pyiceberg.avro.codecs.codec import Codec
+from pyiceberg.avro.codecs.deflate import DeflateCodec
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
@@ -20,6 +23,11 @@ from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+#: What a block may hold whatever its size, and else for each of its bytes: entries of manifests repeat each other, but
+#: deflate goes up to a thousand.
+_ANY_BLOCK: Final = 32 << 20
+_MOST_RATIO: Final = 100
 
 _SCHEMA_KEY = "avro.schema"
 
@@ -59,8 +67,10 @@ class AvroReader:
             block = decoder.read_bytes()
             if decoder.read(SYNC_SIZE) != header.sync:
                 raise ValueError("a block does not end in the file's sync marker")
-            plain = codec.decompress(block) if codec else block
-            records = new_decoder(plain)
+            plain = _plain(codec, block)
+            if not 0 <= count <= len(plain):
+                raise ValueError(f"a block of {len(plain)} bytes cannot hold {count} records")
+            records = _Bounded(plain)
             for _ in range(count):
                 yield reader.read(records)
             if records.tell() != len(plain):
@@ -74,6 +84,63 @@ class AvroReader:
 def read_metadata(contents: bytes) -> Mapping[str, str]:
     """Key-value metadata in a file's header."""
     return _read_header(contents, StreamingBinaryDecoder(contents)).meta
+
+
+class _Bounded(BinaryDecoder):
+    """PyIceberg's compiled decoder, which reads lengths and counts on trust, kept within its bytes.
+
+    Zeros follow the bytes: a number that is not ended in them ends there, and so do as many numbers as there are bytes.
+    """
+
+    def __init__(self, contents: bytes) -> None:
+        self._size = len(contents)
+        self._native = native = new_decoder(contents + bytes(len(contents) + 16))
+        self._int, self.tell = native.read_int, native.tell  # type: ignore[method-assign]
+
+    def tell(self) -> int:
+        raise NotImplementedError  # the compiled one's
+
+    def _checked(self, length: int) -> int:
+        if not 0 <= length <= self._size - self.tell():
+            raise EOFError(f"{length} bytes or values were expected where {self._size - self.tell()} bytes are left")
+        return length
+
+    def read_int(self) -> int:
+        value: int = self._int()
+        if self.tell() > self._size:
+            raise EOFError("a record ends after its block")
+        return value
+
+    def read(self, n: int) -> bytes:
+        return self._native.read(self._checked(n)) if n else b""
+
+    def skip(self, n: int) -> None:
+        self._native.skip(self._checked(n))
+
+    def read_ints(self, count: int) -> tuple[int, ...]:
+        values: tuple[int, ...] = self._native.read_ints(self._checked(count))
+        self._checked(0)
+        return values
+
+    def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
+        for _ in range(self._checked(count)):
+            key = self.read_int()
+            dest[key] = self.read_bytes()
+
+
+def _plain(codec: type[Codec] | None, block: bytes) -> bytes:
+    """A block without its compression; refuses one that was made to fill the memory of who reads it."""
+    if codec is None:
+        return block
+    if codec is not DeflateCodec:
+        return codec.decompress(block)
+    most = _ANY_BLOCK + _MOST_RATIO * len(block)
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    plain = inflate.decompress(block, most)
+    if not inflate.eof:
+        grows = "holds more than" if len(plain) == most else "ends before its end, after"
+        raise ValueError(f"a block of {len(block)} bytes {grows} {len(plain)} bytes")
+    return plain
 
 
 def _read_header(contents: bytes, decoder: BinaryDecoder) -> AvroFileHeader:

@@ -7,16 +7,21 @@ none of it keeps data right: a lost board loses no work. Without a Redis every m
 from __future__ import annotations
 
 import hashlib
+import logging
+from contextlib import suppress
 from functools import cached_property
 from typing import cast
 
 import redis
 from redis.exceptions import RedisError
 
-from producer.errors import Reason, Refused
+from producer.errors import Corrupt, Newer, Reason, Refused
 from producer.masking import masked
 from producer.messages import Report, Request
 from producer.settings import Settings
+from producer.versions import decode, encode
+
+log = logging.getLogger(__name__)
 
 _DAY = 86_400
 _PREFIX = "icefleet"
@@ -67,7 +72,7 @@ class Board:
         pipe = self._redis.pipeline()
         pipe.zadd(f"{_PREFIX}:jobs", {request.job: request.submitted})
         pipe.zremrangebyrank(f"{_PREFIX}:jobs", 0, -_RECENT - 1)
-        pipe.rpush(self._key("queue", request), request.model_dump_json())
+        pipe.rpush(self._key("queue", request), encode(request))
         pipe.execute()
         self.sent(request.job)
         return request.job
@@ -90,22 +95,25 @@ class Board:
     def post(self, report: Report) -> None:
         """Say how a job ended."""
         if self:
-            self._redis.set(f"{_PREFIX}:report:{report.job}", report.model_dump_json(), ex=self._report_seconds)
+            self._redis.set(f"{_PREFIX}:report:{report.job}", encode(report), ex=self._report_seconds)
 
     def release(self, request: Request) -> Request | None:
         """Give the table of a job that has ended free; returns the job that waits for it next."""
         if not self:
             return None
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
-        self._redis.lrem(self._key("queue", request), 0, request.model_dump_json())
+        self._dequeue(request)
         self._redis.eval(_RELEASE, 1, self._key("running", request), request.job)
-        waiting = cast("str | None", self._redis.lindex(self._key("queue", request), 0))
-        return Request.model_validate_json(waiting) if waiting else None
+        return self._head(self._key("queue", request))
 
     def report(self, job: str) -> Report | None:
         """How a job ended."""
         text = cast("str | None", self._redis.get(f"{_PREFIX}:report:{job}")) if self else None
-        return Report.model_validate_json(text) if text else None
+        try:
+            return decode(text, Report, f"{job} on the board") if text else None
+        except Corrupt as error:  # storage and the table's history tell, too
+            log.warning("%s", error)
+            return None
 
     def jobs(self) -> list[tuple[str, float]]:
         """Recent jobs with the time of their submission, newest first."""
@@ -120,8 +128,7 @@ class Board:
     def heads(self) -> list[Request]:
         """Of each table the job that runs, or is to run next: a job leaves the queue when it has ended."""
         keys = list(self._redis.scan_iter(f"{_PREFIX}:queue:*")) if self else []
-        heads = [cast("str | None", self._redis.lindex(key, 0)) for key in keys]
-        return [Request.model_validate_json(text) for text in heads if text]
+        return [head for key in keys if (head := self._head(key)) is not None]
 
     # -- messages ----------------------------------------------------------------------------------------------
 
@@ -139,6 +146,27 @@ class Board:
         key = f"{_PREFIX}:sent:{job}"
         lasts = cast("str | None", self._redis.get(key)) if self else None
         return lasts is None or float(lasts) - self._redis.ttl(key) >= seconds
+
+    def _head(self, key: str) -> Request | None:
+        """The first of a queue, if this process can read it; what nobody can read is dropped on the way."""
+        while text := cast("str | None", self._redis.lindex(key, 0)):
+            try:
+                return decode(text, Request, f"of the first job in {key}")
+            except Newer as error:  # for a sweeper of its version
+                log.warning("%s", error)
+                return None
+            except Corrupt as error:
+                log.warning("%s", error)
+                self._redis.lrem(key, 1, text)
+        return None
+
+    def _dequeue(self, request: Request) -> None:
+        """Take a job out of its queue; another version may have written it there in other words."""
+        key = self._key("queue", request)
+        for text in cast("list[str]", self._redis.lrange(key, 0, -1)):
+            with suppress(Corrupt, Newer):
+                if decode(text, Request, key).job == request.job:
+                    self._redis.lrem(key, 0, text)
 
     def _waiting(self, request: Request) -> str:
         """The key that equal requests share."""

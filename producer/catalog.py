@@ -64,6 +64,10 @@ def open_table(catalog: str, table: str) -> Table:
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
         raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
+    except OSError:
+        raise  # requests says so of answers that are no JSON, which are ValueErrors to it too
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise Corrupt(f"The metadata of {table} cannot be read: {type(error).__name__}: {_line(error)}.") from error
 
 
 @retry(

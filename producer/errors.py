@@ -28,6 +28,7 @@ class Reason(StrEnum):
     FILE_FORMAT = "file format"
     KEY_TYPE = "key type"
     ENCRYPTED = "encrypted file"
+    MESSAGE = "message"
 
 
 class IcefleetError(Exception):
@@ -54,7 +55,18 @@ class Refused(IcefleetError):
 
 
 class Corrupt(IcefleetError):
-    """The table's own files are wrong; the text names the file. Trying again does not help."""
+    """A file of the table, or a record of a job, is wrong; the text names it. Trying again does not help."""
+
+
+class Newer(IcefleetError):
+    """A later version of Icefleet wrote it: sound, and for a process of that version to work on."""
+
+    def __init__(self, what: str, version: int, known: int) -> None:
+        super().__init__(what, version, known)
+
+    def __str__(self) -> str:
+        what, version, known = self.args
+        return f"{what} asks for schema {version} and this process knows {known}: upgrade it."
 
 
 class Conflict(IcefleetError):

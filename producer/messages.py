@@ -14,11 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from producer.errors import Reason, Refused
 
+#: It is the name of the folder of the job's records.
+_TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
+
 
 class Value(BaseModel):
     """A frozen value object that knows its JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Operation(StrEnum):
@@ -125,12 +128,17 @@ class JobId(Value):
     table: str
     token: str
 
+    @property
+    def about(self) -> tuple[Operation, str, str]:
+        """What is done, in which catalog, to which table."""
+        return self.operation, self.catalog, self.table
+
     @classmethod
     def parse(cls, job: str) -> Self:
         """Take ``job`` apart; refuses what is not a job id."""
         parts = job.split(":")
         if len(parts) != 4 or parts[0] not in set(Operation) or not all(parts) or not _TOKEN.fullmatch(parts[3]):
-            raise Refused(Reason.UNKNOWN_JOB, f"{job!r} is not a job id: `icefleet jobs` lists them.")
+            raise Refused(Reason.UNKNOWN_JOB, f"{job!r:.200} is not a job id: `icefleet jobs` lists them.")
         operation, catalog, table, token = parts
         return cls(operation=Operation(operation), catalog=unquote(catalog), table=unquote(table), token=token)
 

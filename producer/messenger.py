@@ -8,13 +8,15 @@ from functools import cached_property
 from celery import Celery
 from kombu.exceptions import OperationalError
 
+from producer import versions
 from producer.errors import Reason, Refused
 from producer.masking import masked
 from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings
 
-#: Task names, and the queue that each goes to. Who serves several takes what comes first here first: what was begun is
+#: Task names, and the queue that each goes to: one for each, so that no worker is sent a task that it does not know
+#: while a fleet is upgraded. Who serves several takes what comes first here first: what was begun is
 #: brought to its end before more is begun, so that of many jobs the first ends early, and a plan is committed while the
 #: table is still as it was planned.
 PLAN, COMMIT, SWEEP = "icefleet.plan", "icefleet.commit", "icefleet.sweep"
@@ -73,8 +75,9 @@ class Messenger:
         self._send(COMMIT, {"table": JobId.parse(job).table, "job": job}, f"commit:{job}", location)
 
     def _send(self, name: str, arguments: dict[str, object], task_id: str, location: str | None = None) -> None:
-        # The table's location goes along unseen: with it the records are found even after the table was dropped.
-        headers = {LOCATION: location} if location else None
+        headers: dict[str, object] = {versions.HEADER: versions.SCHEMA}
+        if location:  # goes along unseen: with it the records are found even after the table was dropped
+            headers[LOCATION] = location
         self._app.send_task(name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers)
 
 
@@ -86,11 +89,3 @@ def plan_id(job: str) -> str:
 def unit_id(plan: Plan, unit: int) -> str:
     """The id of the task that stages a unit."""
     return f"{plan.request.operation}:{plan.request.job}:{plan.round}:{unit}"
-
-
-def request_of(job: str, table: str, arguments: dict[str, object]) -> Request:
-    """The request that a plan message carries."""
-    parsed = JobId.parse(job)
-    return Request.model_validate(
-        {"job": job, "table": table, "operation": parsed.operation, "catalog": parsed.catalog} | arguments
-    )

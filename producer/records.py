@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
-from pydantic import ValidationError
 from pyiceberg.io import FileIO
 
+from producer.errors import Corrupt
 from producer.messages import Value
 from producer.staging import Claim
+from producer.versions import decode, encode
 
 V = TypeVar("V", bound=Value)
 C = TypeVar("C", bound=Claim)
@@ -47,25 +48,32 @@ class Records:
     def write(self, name: str, value: Value) -> None:
         """Write a record, in place of one that is there."""
         with self.io.new_output(self._path(name)).create(overwrite=True) as stream:
-            stream.write(value.model_dump_json().encode())
+            stream.write(encode(value).encode())
 
     def read(self, name: str, kind: type[V]) -> V | None:
-        """A record; None when there is none, or not all of it.
+        """A record; None when there is none, or none that can be read: as good as not written.
 
         Raises:
-            ValidationError: it is of another make.
+            Newer: a later version has written it.
         """
-        try:
-            with self.io.new_input(self._path(name)).open(seekable=False) as stream:
-                text = stream.read()
-        except FileNotFoundError:
-            return None
-        try:
-            return kind.model_validate_json(text)
-        except ValidationError as error:
-            if error.errors()[0]["type"] == "json_invalid":
-                return None  # disks show a file before all of it is written, or when its writer died; stores do not
-            raise
+        with suppress(Corrupt):
+            return self._look(name, kind)
+        return None
+
+    def load(self, name: str, kind: type[V]) -> V | None:
+        """A record that must not be taken for one that was never written; None when there is none.
+
+        One that cannot be read is looked at again for half a second: disks show a file before all of it is written.
+
+        Raises:
+            Corrupt: it is there and cannot be read; the sentence names it.
+            Newer: a later version has written it.
+        """
+        for _ in range(_LOOKS - 1):
+            with suppress(Corrupt):
+                return self._look(name, kind)
+            time.sleep(_PAUSE)
+        return self._look(name, kind)
 
     def exists(self, name: str) -> bool:
         """Whether there is a record, whole or not."""
@@ -77,8 +85,9 @@ class Records:
 
     def claim(self, name: str, value: C) -> bool:
         """Write a record under a name that nobody has; False when somebody has it, or is as quick."""
-        if self._read_whole(name, type(value)) is not None:
-            return False
+        with suppress(Corrupt):  # then whoever wrote it has died over it
+            if self.load(name, type(value)) is not None:
+                return False
         self.write(name, value)
         written = self.read(name, type(value))
         return written is not None and written.token == value.token
@@ -91,18 +100,29 @@ class Records:
         """How many numbers are taken under a name."""
         return next(number for number in itertools.count() if not self.exists(f"{name}-{number}"))
 
-    def appended(self, name: str, kind: type[V]) -> list[V]:
-        """All that was appended under a name and is whole: whoever wrote one that is not has died over it."""
-        found = (self._read_whole(f"{name}-{number}", kind) for number in range(self.count(name)))
-        return [value for value in found if value is not None]
+    def survey(self, name: str, kind: type[V]) -> tuple[list[V], list[str]]:
+        """All that was appended under a name, and what is wrong with those that cannot be read."""
+        found: list[V] = []
+        broken: list[str] = []
+        for number in itertools.count():
+            try:
+                value = self.load(f"{name}-{number}", kind)
+            except Corrupt as error:
+                broken.append(str(error))
+                continue
+            if value is None:
+                return found, broken
+            found.append(value)
+        raise AssertionError
 
-    def _read_whole(self, name: str, kind: type[V]) -> V | None:
-        """Look again when a record is there and is not whole: it is being written, or its writer died while it was."""
-        for _ in range(_LOOKS):
-            if (value := self.read(name, kind)) is not None or not self.exists(name):
-                return value
-            time.sleep(_PAUSE)
-        return None
+    def _look(self, name: str, kind: type[V]) -> V | None:
+        path = self._path(name)
+        try:
+            with self.io.new_input(path).open(seekable=False) as stream:
+                text = stream.read()
+        except FileNotFoundError:
+            return None
+        return decode(text, kind, path)
 
     def _path(self, name: str) -> str:
         return f"{self.base}/{_segment(name)}.json"

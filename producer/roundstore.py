@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from producer.errors import Corrupt
 from producer.messages import Failure
 from producer.plans import Unit, UnitHeader
 from producer.records import Records, parallel
@@ -29,8 +30,8 @@ class RoundStore:
         self.records.write(f"unit-{unit.header.number}", unit)
 
     def unit(self, number: int) -> Unit | None:
-        """One unit with its files."""
-        return self.records.read(f"unit-{number}", Unit)
+        """One unit with its files; raises Corrupt when it is there and cannot be read."""
+        return self.records.load(f"unit-{number}", Unit)
 
     # -- attempts ----------------------------------------------------------------------------------------------
 
@@ -47,11 +48,15 @@ class RoundStore:
         return f"{self.records.base}/journal-{attempt.unit}-{quote(attempt.token, safe='')}"
 
     def attempts(self, unit: int) -> list[Attempt]:
-        """All attempts at a unit, first to last."""
+        """All attempts at a unit, first to last; the number of one that cannot be read is free."""
         found: list[Attempt] = []
         while (attempt := self.records.read(f"attempt-{unit}-{len(found)}", Attempt)) is not None:
             found.append(attempt)
         return found
+
+    def survey(self, unit: int) -> tuple[list[Attempt], list[str]]:
+        """All attempts at a unit that can be read, and what is wrong with the others: nobody knows what they wrote."""
+        return self.records.survey(f"attempt-{unit}", Attempt)
 
     def retract(self, attempt: Attempt, *, forget: bool) -> None:
         """Take back what an attempt staged; ``forget`` gives its number free as well."""
@@ -77,6 +82,15 @@ class RoundStore:
                 return None
             number += 1
         return staged
+
+    def unreadable(self, unit: int) -> str | None:
+        """What is wrong with the last record that a unit is staged which cannot be read, if there is one."""
+        for number in reversed(range(self.records.count(f"attempt-{unit}"))):
+            try:
+                self.records.load(f"staged-{unit}-{number}", Staged)
+            except Corrupt as error:
+                return str(error)
+        return None
 
     def write_failed(self, failure: Failure) -> None:
         """Say that a unit has failed for good."""
@@ -121,7 +135,11 @@ class RoundStore:
 
     def commits(self) -> list[CommitNote]:
         """All commits that were begun."""
-        return self.records.appended("commit", CommitNote)
+        return self.survey_commits()[0]
+
+    def survey_commits(self) -> tuple[list[CommitNote], list[str]]:
+        """The same, and what is wrong with those that cannot be read."""
+        return self.records.survey("commit", CommitNote)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -136,8 +154,9 @@ class RoundStore:
             self.forget_commit(number)
 
     def _clear_unit(self, unit: int) -> None:
-        for attempt in reversed(self.attempts(unit)):  # the first one last: it leads to the others
-            self.retract(attempt, forget=True)
+        for number in reversed(range(self.records.count(f"attempt-{unit}"))):  # the first one leads to the others
+            self.records.delete(f"staged-{unit}-{number}")
+            self.records.delete(f"attempt-{unit}-{number}")
         self.records.delete(f"failed-{unit}")
         self.records.delete(f"unit-{unit}")
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
+from producer.errors import Corrupt
 from producer.messages import Operation, Report, Request
 from producer.plans import Plan, Unit
 from producer.records import Records, parallel
@@ -62,8 +63,16 @@ class JobStore:
         self._job.write("conclusion", report)
 
     def conclusion(self) -> Report | None:
-        """How the job has ended, until that is known elsewhere."""
+        """How the job has ended, until that is known elsewhere; None when nobody has come to say it all."""
         return self._job.read("conclusion", Report)
+
+    def load_conclusion(self) -> Report | None:
+        """The same; raises Corrupt when the conclusion is there and cannot be read."""
+        return self._job.load("conclusion", Report)
+
+    def concluded(self) -> bool:
+        """Whether there is a conclusion, to be read or not."""
+        return self._job.exists("conclusion")
 
     def ended(self) -> bool:
         """Whether the job is being cleaned up, or is gone altogether: nothing will be committed any more."""
@@ -76,8 +85,12 @@ class JobStore:
         self._table.write(f"current-{request.operation}", request)
 
     def current(self, operation: Operation) -> Request | None:
-        """The job that works on the table."""
+        """The job that works on the table; None when nobody can tell."""
         return self._table.read(f"current-{operation}", Request)
+
+    def load_current(self, operation: Operation) -> Request | None:
+        """The job that works on the table; raises Corrupt when there is one and nobody can tell which."""
+        return self._table.load(f"current-{operation}", Request)
 
     def write_last(self, report: Report) -> None:
         """Leave a report at the table, where there is no Redis to keep it; the next one takes its place."""
@@ -108,8 +121,16 @@ class JobStore:
         return plan
 
     def plan(self, round_: int) -> Plan | None:
-        """The plan of a round, or None when there is none, or none any more."""
+        """The plan of a round, or None when there is none that can be read, or none any more."""
         return self._job.read(f"plan-{round_}", Plan)
+
+    def load_plan(self, round_: int) -> Plan | None:
+        """The plan of a round; raises Corrupt when it is there and cannot be read."""
+        return self._job.load(f"plan-{round_}", Plan)
+
+    def survey(self) -> tuple[list[Plan], list[str]]:
+        """All plans that can be read, and what is wrong with the others."""
+        return self._job.survey("plan", Plan)
 
     def plans(self) -> list[Plan]:
         """The plans of all rounds, first to last."""
@@ -133,7 +154,7 @@ class JobStore:
 
     def _planners(self, round_: int) -> list[PlanNote]:
         """Who has begun to plan a round, each once."""
-        notes = self._job.appended(f"planner-{round_}", PlanNote)
+        notes, _ = self._job.survey(f"planner-{round_}", PlanNote)
         plan = self.plan(round_)
         own = [PlanNote(token=plan.token, units=len(plan.units))] if plan is not None else []
         return list({note.token: note for note in [*notes, *own]}.values())
@@ -164,7 +185,12 @@ class JobStore:
         """Delete the conclusion, when it is known elsewhere; nothing tells of the job here any more."""
         self._job.delete("conclusion")
         for operation in Operation:
-            if (current := self.current(operation)) is not None and current.token == self._token:
+            try:
+                current = self.load_current(operation)
+            except Corrupt:  # of no use to anybody
+                self._table.delete(f"current-{operation}")
+                continue
+            if current is not None and current.token == self._token:
                 self._table.delete(f"current-{operation}")
         self.remove_folders()
 

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from celery import Celery, Task
 from kombu.utils.url import parse_url
 from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
-from producer.errors import Elsewhere, IcefleetError
+from producer.errors import Corrupt, IcefleetError, Newer
 from producer.masking import mask_logs
 from producer.messages import Failure, Operation, Report, Request
-from producer.messenger import COMMIT, COMPACT, CONVERT, LOCATION, PLAN, QUEUES, SWEEP, Messenger, request_of
+from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger
+from producer.orders import CommitOrder, UnitOrder, order_of, request_of
 from producer.settings import Settings
 from producer.staging import Staged
 from producer.store import JobStore
 from tasks.commit import Unanswered
+from tasks.delivery import DELIVERY, location_of
 from tasks.drain import drain
 from tasks.job import JobContext
 from tasks.reports import sentence
-from tasks.rounds import Ended, Stage, Step, Waiting, advance, begin, clear_away, give_up
+from tasks.rounds import Ended, Stage, Step, Waiting, advance, asked, begin, clear_away, fail, give_up
 from tasks.staging import first_line, stage
 from tasks.sweep import sweep
+from workers.errors import DataError
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,11 @@ app.conf.update(
     broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
     task_default_queue="convert",
     task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
+    # Messages are data: what could run code while it is read is refused unread.
+    accept_content=["json"],
+    result_accept_content=["json"],
+    task_serializer="json",
+    event_serializer="json",
     task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
     # A message is given back only when its work is done, and goes to somebody else when the process dies.
     task_acks_late=True,
@@ -60,62 +68,56 @@ app.conf.update(
 drain(settings)
 
 
-#: What goes wrong may pass: a catalog, a storage, a Redis that are away for a while. What does not pass ends a job, or
-#: a unit, in its own place.
-_AGAIN: Final[Mapping[str, Any]] = {
-    "bind": True,
-    "autoretry_for": (Exception,),
-    "dont_autoretry_for": (Elsewhere,),  # what leads out of a table does so for ever
-    "max_retries": None,
-    "retry_backoff": True,
-    "retry_backoff_max": 30,
-}
+#: What data is to blame for, records among it, and what will be the same next time.
+_WRONG: Final = (Corrupt, DataError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
-@app.task(name=PLAN, **_AGAIN)
-def plan(self: Task, *, table: str, job: str, **arguments: Any) -> str:
+@app.task(name=PLAN, reads=staticmethod(request_of), **DELIVERY)
+def plan(self: Task, request: Request) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
-    request, board = request_of(job, table, arguments), Board(settings)
-    if board.report(job) is not None:
+    board = Board(settings)
+    if board.report(request.job) is not None:
         return "the job has ended"
     if not board.start(request):
         return "waits: another job works on the table"
-    board.sent(job)
+    board.sent(request.job)
     try:
         step = begin(request, settings)
     except Exception as error:
-        if self.request.retries + 1 < settings.max_attempts:
+        if isinstance(error, Newer) or self.request.retries + 1 < settings.max_attempts:
             raise
-        log.warning("%s cannot be planned", job, exc_info=True)
+        log.warning("%s cannot be planned", request.job, exc_info=True)
         step = give_up(request, f"It could not be planned: {type(error).__name__}: {first_line(error)}")
     return _next(request, step)
 
 
-@app.task(name=CONVERT, **_AGAIN)
-def convert(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
+@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), **DELIVERY)
+def convert(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a conversion."""
-    return _stage(self, job, round, unit)
+    return _stage(self, order)
 
 
-@app.task(name=COMPACT, **_AGAIN)
-def compact(self: Task, *, table: str, partition: str, job: str, round: int, unit: int) -> str:
+@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), **DELIVERY)
+def compact(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a compaction."""
-    return _stage(self, job, round, unit)
+    return _stage(self, order)
 
 
-@app.task(name=COMMIT, **_AGAIN)
-def commit(self: Task, *, table: str, job: str) -> str:
+@app.task(name=COMMIT, reads=staticmethod(partial(order_of, CommitOrder)), **DELIVERY)
+def commit(self: Task, order: CommitOrder) -> str:
     """Commit a job's round once all of its units have ended."""
-    context = JobContext.open(job, _location(self))
-    plan = context.store.latest_plan()
-    request = context.request(plan) if plan is not None else context.store.current(context.name.operation)
-    if request is None or request.job != job:
-        return "the job has ended"
-    known = Board(settings).report(job)
+    context, board = JobContext.open(order.job, location_of(self)), Board(settings)
+    request, known = asked(context, board.heads), board.report(order.job)
     try:
         step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
         return f"no answer from the catalog, the sweeper will ask again: {error}"
+    except _WRONG as error:
+        if self.request.retries + 1 < settings.max_attempts:
+            raise
+        log.warning("%s cannot be committed", order.job, exc_info=True)
+        kind = "" if isinstance(error, Corrupt) else f"{type(error).__name__}: "
+        step = fail(context, f"It could not be committed: {kind}{first_line(error)}")
     return _next(request, step)
 
 
@@ -126,10 +128,14 @@ def sweep_tables() -> str:
     return f"took up {', '.join(taken)}" if taken else "nothing was lost"
 
 
-def _stage(task: Task, job: str, round_: int, unit: int) -> str:
+def _stage(task: Task, order: UnitOrder) -> str:
     """Stage one unit of whatever its job does, and have the round committed when it was the last."""
-    context = JobContext.open(job, _location(task))
-    plan = context.store.plan(round_)
+    context = JobContext.open(order.job, location_of(task))
+    try:
+        plan = context.store.load_plan(order.round)
+    except Corrupt as error:
+        Messenger(settings).commit(order.job, context.store.location)  # it ends the job, or plans the round again
+        return f"failed: {error}"
     if plan is None:
         return "the job has ended"
 
@@ -138,9 +144,9 @@ def _stage(task: Task, job: str, round_: int, unit: int) -> str:
         task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
 
     Board(settings).keep(plan.request)
-    outcome = stage(context, plan, unit, settings, progress)
+    outcome = stage(context, plan, order.unit, settings, progress)
     if next(context.store.at(plan).pending(plan.units), None) is None:
-        Messenger(settings).commit(job, plan.location)
+        Messenger(settings).commit(order.job, plan.location)
     if isinstance(outcome, Failure):
         return f"failed: {outcome.reason}"
     return _staged(plan.request.operation, outcome) if isinstance(outcome, Staged) else "the job has ended"
@@ -154,11 +160,6 @@ def _staged(operation: Operation, staged: Staged) -> str:
         return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
     files = len(staged.deletes) + len(staged.vectors)
     return f"{staged.new_positions} rows in {files} delete files or vectors, {staged.seconds} s"
-
-
-def _location(task: Task) -> str | None:
-    headers = task.request.headers or {}
-    return headers.get(LOCATION)
 
 
 def _next(request: Request, step: Step) -> str:

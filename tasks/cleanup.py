@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 
 from pyiceberg.table import Table
 
 from producer.catalog import open_table
-from producer.errors import Reason, Refused
+from producer.errors import Corrupt, Reason, Refused
 from producer.garbage import uncollected
 from producer.history import snapshots_of
 from producer.manifests import read_manifest_list, read_manifests
@@ -16,7 +17,7 @@ from producer.plans import Plan
 from producer.records import delete_files, parallel
 from producer.roundstore import RoundStore
 from producer.staging import Attempt, Staged
-from tasks.head import added_by
+from tasks.head import added_by, committed
 from tasks.job import JobContext
 from tasks.prepared import delete_in_order
 from tasks.snapshot import metadata_files
@@ -24,24 +25,38 @@ from workers.journal import Journal
 
 
 @uncollected()
-def clean_up(context: JobContext) -> None:
+def clean_up(context: JobContext) -> tuple[str, ...]:
     """Delete what the job leaves behind; whoever still works on it sees that it is over and withdraws.
 
     A file that some snapshot refers to is never deleted: what is committed is read from the table, not from records.
-    Files are told apart by path, since vectors share Puffin files.
+    Files are told apart by path, since vectors share Puffin files. Where a record or a manifest cannot be read that
+    would tell them apart, they are left.
+
+    Returns:
+        What could not be read, as sentences.
     """
     store = context.store
     store.close()
-    plans = store.plans()
+    plans, wrong = store.survey()
     needless = _Needless(context, plans)
-    for folder, units in store.folders():
-        needless.delete(path for paths in parallel(partial(_written, folder), range(units)) for path in paths)
+    folders = store.folders()
+    for plan in plans:
+        _, unread = store.at(plan).survey_commits()
+        # It may be of a commit that is about to happen, unless the head has moved on with this round or a later one.
+        if unread and not any(needless.is_committed(later) for later in plans if later.round >= plan.round):
+            wrong += unread
+    needless.wrong += wrong
+    for folder, units in folders:
+        written = parallel(partial(_written, folder), range(units))
+        needless.delete(path for paths, _ in written for path in paths)
+        wrong += [sentence for _, unread in written for sentence in unread]
         parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
     for plan in plans:
         for note in store.at(plan).commits():
             for name, snapshot_id in note.snapshots.items():
                 needless.delete_commit(plan, name, snapshot_id)
     store.clear()
+    return tuple(dict.fromkeys([*needless.wrong, *wrong]))
 
 
 def withdraw(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) -> None:
@@ -77,27 +92,48 @@ class _Needless:
         self._first = plans[0] if plans else None
         notes = (note for plan in plans for note in context.store.at(plan).commits())
         self._tried = any(note.happened or not note.settled for note in notes) if tried is None else tried
+        #: What could not be read of what tells needless files from others: then none is deleted.
+        self.wrong: list[str] = []
+
+    def is_committed(self, plan: Plan) -> bool:
+        """Whether a round is in the table: then no other commit of it can happen."""
+        snapshot = None
+        with self._doubted():
+            if self.table is not None:
+                snapshot = committed(self.table, plan)
+        return snapshot is not None
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were staged: those that carry the job's name and are not committed."""
         found = {path for path in paths if self._context.owns(path)}
-        if found and self.table is not None:
-            found -= self._added
-            if found:
-                found -= self._live
-        elif self._tried:
-            return  # the table may have been renamed with what was committed
-        delete_files(self._io, found)
+        with self._doubted():
+            if found and self.table is not None:
+                found -= self._added
+                if found:
+                    found -= self._live
+            elif self._tried:
+                return  # the table may have been renamed with what was committed
+        if not self.wrong:
+            delete_files(self._io, found)
 
     def delete_commit(self, plan: Plan, name: str, snapshot_id: int) -> None:
         """Delete what was written for a commit alone, if it did not happen."""
-        if self.table is None:
-            return
-        self.delete([merged_path(self.table, plan, name)])
-        if self.table.metadata.snapshot_by_id(snapshot_id) is None:
-            found = metadata_files(self.table, name, snapshot_id)
-            gone = [path for path in found if path not in self._manifests and self._context.places.hold(path)]
-            delete_in_order(self._io, reversed(gone))
+        with self._doubted():
+            if self.wrong or self.table is None:
+                return
+            self.delete([merged_path(self.table, plan, name)])
+            if self.table.metadata.snapshot_by_id(snapshot_id) is None:
+                found = metadata_files(self.table, name, snapshot_id)
+                gone = [path for path in found if path not in self._manifests and self._context.places.hold(path)]
+                delete_in_order(self._io, reversed(gone))
+
+    @contextmanager
+    def _doubted(self) -> Iterator[None]:
+        """Keep in mind what cannot be read of the table."""
+        try:
+            yield
+        except Corrupt as error:
+            self.wrong.append(str(error))
 
     @cached_property
     def table(self) -> Table | None:
@@ -146,19 +182,20 @@ class _Needless:
         )
 
 
-def _written(folder: RoundStore, unit: int) -> set[str]:
-    """What attempts at a unit have written, or may have."""
+def _written(folder: RoundStore, unit: int) -> tuple[set[str], list[str]]:
+    """What attempts at a unit have written, or may have; and what is wrong with those that cannot be read."""
     paths: set[str] = set()
-    for attempt in folder.attempts(unit):
+    attempts, wrong = folder.survey(unit)
+    for attempt in attempts:
         staged = folder.staged_by(attempt)
         paths.update(staged.paths if staged is not None else attempt.paths)
         if (journal := _journal(folder, attempt)) is not None:
             paths.update(journal.paths(attempt.tasks))
-    return paths
+    return paths, wrong
 
 
 def _clear_journals(folder: RoundStore, unit: int) -> None:
-    for attempt in folder.attempts(unit):
+    for attempt in folder.survey(unit)[0]:
         if (journal := _journal(folder, attempt)) is not None:
             journal.clear(attempt.tasks)
 

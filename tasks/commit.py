@@ -79,6 +79,11 @@ class _Attempts:
         if self.flight is not None and not self.doubtful:
             self.flight.settled(happened=happened)
 
+    def abandon(self) -> None:
+        """Note that the attempt does not go on, if nothing is in doubt; the clean-up looks for what it wrote."""
+        if self.flight is not None and not self.doubtful:
+            self.flight.abandoned()
+
     def discard(self, prepared: PreparedSnapshot, additions: Additions) -> None:
         """Delete what was written for an attempt that has definitely not happened."""
         prepared.discard()
@@ -123,6 +128,9 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
         ) from error
     except IcefleetError:
         attempts.settle()
+        raise
+    except Exception:  # not of a swap, whose errors are in doubt: nothing of this attempt was sent
+        attempts.abandon()
         raise
     for prepared, additions in attempts.doubtful:  # the head has moved on without them: they can't happen any more
         if done.snapshot is None or prepared.snapshot.snapshot_id != done.snapshot.snapshot_id:

@@ -26,7 +26,7 @@ class DiscreetTask(Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task."""
         try:
-            result = self.run(*args, **kwargs)
+            result = self.work(*args, **kwargs)
         except (Ignore, Reject, SoftTimeLimitExceeded):
             raise
         except Exception as error:
@@ -37,6 +37,10 @@ class DiscreetTask(Task):
             # Neither the error nor what it came from may travel on: whoever is told shows the whole chain.
             raise _again(error) if isinstance(error, Retry) else _hidden(error) from None
         return masked(result) if isinstance(result, str) else result
+
+    def work(self, *args: Any, **kwargs: Any) -> Any:
+        """What the task does, and may tell of as it likes."""
+        return self.run(*args, **kwargs)
 
 
 def _again(retry: Retry) -> Retry:

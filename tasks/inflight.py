@@ -53,6 +53,10 @@ class InFlight:
         """Note that nothing is left of an attempt."""
         self._note(snapshots={known: id_ for known, id_ in self.note.snapshots.items() if known != name})
 
+    def abandoned(self) -> None:
+        """Note that the commit does not happen, and that files of it may be left."""
+        self._note(settled=True)
+
     def settled(self, *, happened: bool) -> None:
         """Note that all is known: the commit has happened, or it never will."""
         self._note(settled=True, happened=happened, snapshots={})
@@ -69,8 +73,9 @@ def may_happen(context: JobContext, plan: Plan) -> bool:
 
     One that was noted on a head that the branch has left will fail, and one that was noted long ago is dead.
     """
-    lately = time.time() - LONGEST
-    pending = [note for note in context.store.at(plan).commits() if not note.settled and note.started > lately]
+    now = time.time()
+    notes = context.store.at(plan).commits()
+    pending = [note for note in notes if not note.settled and abs(now - note.started) < LONGEST]
     if not pending:
         return False
     try:

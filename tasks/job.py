@@ -8,7 +8,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from producer.catalog import open_catalog, open_table
-from producer.errors import Elsewhere, Failed, Reason, Refused
+from producer.errors import Corrupt, Elsewhere, Failed, Reason, Refused
 from producer.messages import JobId, Report, Request
 from producer.places import Fenced, Places
 from producer.plans import Plan
@@ -37,13 +37,13 @@ class JobContext:
 
         Raises:
             Refused: there is no such table.
-            Corrupt: its metadata cannot be read.
+            Corrupt: its metadata cannot be read, and the location is not known.
         """
         name = JobId.parse(job)
         try:
             table = open_table(name.catalog, name.table)
-        except Refused as error:
-            if location is None or error.reason != Reason.UNKNOWN_TABLE:
+        except (Refused, Corrupt) as error:
+            if location is None or (isinstance(error, Refused) and error.reason != Reason.UNKNOWN_TABLE):
                 raise
         else:
             places, home = Places.of(table.metadata), location or table.metadata.location
@@ -59,8 +59,11 @@ class JobContext:
 
     def request(self, plan: Plan) -> Request:
         """What was asked for; of a plan that is none of this job's, no more than the job's id tells."""
-        if self.objection(plan) is None:
-            return plan.request
+        return plan.request if self.objection(plan) is None else self.request_by_name
+
+    @property
+    def request_by_name(self) -> Request:
+        """What the job's id alone tells of what was asked for."""
         return Request(job=self.id, operation=self.name.operation, catalog=self.name.catalog, table=self.name.table)
 
     def objection(self, plan: Plan) -> str | None:
@@ -68,7 +71,7 @@ class JobContext:
         asked = plan.request
         if asked.job != self.id:
             return f"The plan among the job's records is that of {asked.job}."
-        if (asked.operation, asked.catalog, asked.table) != (self.name.operation, self.name.catalog, self.name.table):
+        if (asked.operation, asked.catalog, asked.table) != self.name.about:
             return f"The job's plan is for {asked.table} in catalog {asked.catalog!r}."
         if plan.location.rstrip("/") != self.store.location:
             return f"The job's plan is for a table at {plan.location}, and its records lie at {self.store.location}."

@@ -7,12 +7,12 @@ import time
 
 from producer.board import Board
 from producer.engine import Told
-from producer.errors import Reason, Refused
+from producer.errors import Corrupt, Reason, Refused
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.settings import Settings
 from tasks.job import JobContext
-from tasks.rounds import Stage, Waiting, advance, begin
+from tasks.rounds import Stage, Waiting, advance, begin, fail
 from tasks.staging import TryAgain, stage
 from tasks.work import Progress
 from workers.session import NoJava, find_java
@@ -49,7 +49,10 @@ class LocalEngine:
                     time.sleep(_PAUSE)  # somebody else works on the same job
             except KeyboardInterrupt:
                 context.store.cancel()
-            step = advance(context, self._settings)
+            try:
+                step = advance(context, self._settings)
+            except Corrupt as error:
+                step = fail(context, str(error))
         assert step.report is not None
         board = Board(self._settings)
         board.post(step.report)

@@ -5,11 +5,11 @@ The functions know nothing of Celery. Each takes a job one step on, can be calle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from producer.catalog import open_table
-from producer.errors import Conflict, Corrupt, Elsewhere, IcefleetError, Reason, Refused
+from producer.errors import Conflict, Corrupt, Elsewhere, IcefleetError, Newer, Reason, Refused
 from producer.history import report_from_history
 from producer.messages import Failure, Report, Request, Status
 from producer.planner import plan as plan_table
@@ -62,7 +62,7 @@ def begin(request: Request, settings: Settings) -> Step:
     try:
         context = JobContext.open(request.job)
         name = context.name
-        if (request.operation, request.catalog, request.table) != (name.operation, name.catalog, name.table):
+        if (request.operation, request.catalog, request.table) != name.about:
             reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
             return Ended(report_of(request, Status.REFUSED, reason=reason))
         if (report := context.conclusion()) is not None:
@@ -85,20 +85,58 @@ def give_up(request: Request, reason: str) -> Ended:
 
 
 def clear_away(context: JobContext, report: Report) -> Ended | Waiting:
-    """Delete what is left of a job that has ended as its report says, unless some committer may still commit it."""
-    context.store.close()
-    plan = context.store.latest_plan()
-    if plan is not None and may_happen(context, plan):
-        return Waiting(plan)
-    return _leave(context, report)
+    """Delete what is left of a job that has ended as its report says, where anything is."""
+    store, operation = context.store, context.name.operation
+    current = store.current(operation)
+    if store.latest_plan() is None and not store.concluded() and (current is None or current.job != context.id):
+        return Ended(None)
+    return _leave_unless_committed(context, report)
+
+
+def fail(context: JobContext, reason: str) -> Ended | Waiting:
+    """End a job that cannot be brought to its end since a record of it is wrong; what it has committed stays."""
+    store = context.store
+    plan, request = store.latest_plan(), asked(context)
+    report, status = report_of(request, Status.FAILED, reason=reason), Status.FAILED
+    if (told := _history(context)) is not None:
+        report, status = told.model_copy(update={"status": Status.PARTIAL, "reason": reason}), Status.PARTIAL
+    return _leave(context, report) if plan is None else _end(context, report, plan, status, reason)
+
+
+def asked(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) -> Request:
+    """What was asked for, as its records or else others tell; a job's id alone tells of its table."""
+    name, plan = context.name, context.store.latest_plan()
+    if plan is not None:
+        return context.request(plan)
+    current = context.store.current(name.operation)
+    for known in (current,) if current is not None and current.job == context.id else others():
+        if (known.job, known.operation, known.catalog, known.table) == (context.id, *name.about):
+            return known
+    return context.request_by_name
+
+
+def _history(context: JobContext) -> Report | None:
+    """What the table says that the job has committed."""
+    try:
+        table = open_table(context.name.catalog, context.name.table)
+    except IcefleetError as error:
+        _raise_if_it_may_pass(error)
+        return None
+    return report_from_history(table.metadata, context.name, context.id)
 
 
 def advance(context: JobContext, settings: Settings) -> Step:
-    """Commit the latest round if all of its units have ended, and say what comes next."""
+    """Commit the latest round if all of its units have ended, and say what comes next.
+
+    Raises:
+        Corrupt: a record cannot be read without which the job does not go on.
+    """
     if (report := context.conclusion()) is not None:  # whoever cleaned up died while he did
         return _leave(context, report)
     plan = context.store.latest_plan()
     if plan is None:
+        context.store.load_plan(0)
+        context.store.load_conclusion()
         return Ended(None)
     if (refused := _refuse(context, plan)) is not None:
         return refused
@@ -106,6 +144,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
         return _end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
+        context.store.load_conclusion()  # then it is a clean-up that has begun, and nobody knows of which end
         return Waiting(plan)
     ended = outcomes.items()
     staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
@@ -180,8 +219,8 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
 
 
 def _raise_if_it_may_pass(error: IcefleetError) -> None:
-    """A catalog that is away, or access that is denied for now, ends no job: what is staged stays staged."""
-    if isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED):
+    """A catalog that is away, access that is denied for now, or a record for others ends no job: all stays staged."""
+    if isinstance(error, Newer) or (isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED)):
         raise error
 
 
@@ -235,11 +274,26 @@ def _end(
     changed: bool = False,
 ) -> Ended | Waiting:
     report = concluded(report, plan.request, status, reason)
-    # Without a change of its own another committer may be about to commit what a clean-up would delete.
-    return _leave(context, report) if changed else clear_away(context, report)
+    return _leave(context, report) if changed else _leave_unless_committed(context, report)
+
+
+def _leave_unless_committed(context: JobContext, report: Report) -> Ended | Waiting:
+    """Leave a table that the job has not changed, as far as is known.
+
+    Another committer may be about to commit what a clean-up would delete.
+    """
+    context.store.close()
+    plan = context.store.latest_plan()
+    if plan is not None and may_happen(context, plan):
+        return Waiting(plan)
+    return _leave(context, report)
 
 
 def _leave(context: JobContext, report: Report) -> Ended:
     context.store.conclude(report)
-    clean_up(context)
+    if left := clean_up(context):
+        told = f"{report.reason} " if report.reason else ""
+        reason = f"{told}Files of it may be left for the table's orphan clean-up: {left[0]}"
+        report = report.model_copy(update={"reason": reason})
+        context.store.conclude(report)
     return Ended(report, context.store)

@@ -12,10 +12,10 @@ from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from producer.errors import Elsewhere, Failed
+from producer.errors import Corrupt, Elsewhere, Failed, Newer
 from producer.masking import masked
 from producer.messages import Failure, Operation
-from producer.plans import Plan, Unit
+from producer.plans import Plan, Unit, UnitHeader
 from producer.settings import Settings
 from producer.staging import Attempt, Staged
 from producer.store import JobStore
@@ -74,13 +74,22 @@ def stage(
     records = store.at(plan)
     if (outcome := records.outcome(number)) is not None:
         return outcome
-    unit = records.unit(number)
-    if unit is None:
+    header = next((unit for unit in plan.units if unit.number == number), None)
+    if header is None:
         return None
+    try:
+        unit = records.unit(number)
+    except Corrupt as error:
+        return _fail(store, plan, header, str(error))
+    if unit is None:
+        return None if store.ended() else _fail(store, plan, header, "the record of its files is gone")
     tried = records.attempts(number)
     if len(tried) >= settings.max_attempts:
         hosts = ", ".join(sorted({attempt.host for attempt in tried}))
-        return _fail(store, plan, unit, f"its worker died {len(tried)} times, on {hosts}: if memory ran out, {_MORE}")
+        reason = records.unreadable(number) or (
+            f"its worker died {len(tried)} times, on {hosts}: if memory ran out, {_MORE}"
+        )
+        return _fail(store, plan, header, reason)
     attempt = Attempt(
         unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
@@ -89,13 +98,15 @@ def stage(
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
     except (DataError, Failed) as error:
-        return _fail(store, plan, unit, str(error))
+        return _fail(store, plan, header, str(error))
+    except Newer:
+        raise
     except SoftTimeLimitExceeded:
-        return _fail(store, plan, unit, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
+        return _fail(store, plan, header, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
     except Exception as error:
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
-            return _fail(store, plan, unit, reason_of(error))
+            return _fail(store, plan, header, reason_of(error))
         raise TryAgain(first_line(error)) from error
 
 
@@ -138,8 +149,8 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0] if text else type(error).__name__
 
 
-def _fail(store: JobStore, plan: Plan, unit: Unit, reason: str) -> Failure:
-    failure = Failure(unit=unit.header.number, partition=unit.header.label, reason=masked(reason))
+def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
+    failure = Failure(unit=unit.number, partition=unit.label, reason=masked(reason))
     store.at(plan).write_failed(failure)
     if store.ended():  # meanwhile: its records are gone, or about to go
         store.at(plan).retract_failed(failure)

@@ -12,7 +12,7 @@ from typing import Final
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
 from producer.deliveries import Deliveries
-from producer.errors import IcefleetError, Refused
+from producer.errors import Corrupt, IcefleetError, Newer, Refused
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger, plan_id, unit_id
 from producer.plans import Plan
@@ -58,7 +58,7 @@ class _Sweeper:
     def take_up(self, request: Request, store: JobStore) -> bool:
         """Send what is missing of a job that is noted at its table; whether there was anything."""
         job = request.job
-        if store.conclusion() is not None or self.board.report(job) is not None:  # its clean-up died, or never began
+        if store.concluded() or self.board.report(job) is not None:  # its clean-up died, or never began
             self._messenger.commit(job, store.location)
             return True
         plan = store.latest_plan()
@@ -115,7 +115,12 @@ def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             except IcefleetError:
                 continue  # dropped since, or not ours to mend
             for operation in Operation:
-                current = JobStore(table.io, table.metadata.location, "").current(operation)
+                store = JobStore(table.io, table.metadata.location, "")
+                try:
+                    current = store.load_current(operation)
+                except (Corrupt, Newer) as error:  # the board may know the job, or somebody newer
+                    log.warning("%s", error)
+                    continue
                 if current is not None and _about(current, catalog, name):
                     yield current, JobStore(table.io, table.metadata.location, current.token)
 

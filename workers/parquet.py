@@ -39,6 +39,8 @@ def open_parquet(io: FileIO, path: str, *, int96_unit: str = "us") -> Iterator[p
         raise CorruptFile(path, "the file is missing") from error
     except pa.ArrowInvalid as error:
         raise _undecodable(io, path, error) from error
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(path, f"Arrow does not read such Parquet ({_line(error)})") from error
     except OSError as error:
         # Arrow raises OSError without a number both for bad bytes and for a storage that fails.
         # It was the bytes if all of them can be read.
@@ -53,7 +55,11 @@ def _undecodable(io: FileIO, path: str, error: Exception) -> CorruptFile | Unsup
     for magic, name in _OTHER_FORMATS.items():
         if start.startswith(magic):
             return UnsupportedFile(path, f"it is {name}; only Parquet is read")
-    return CorruptFile(path, f"it cannot be read as Parquet ({str(error).strip().splitlines()[0]})")
+    return CorruptFile(path, f"it cannot be read as Parquet ({_line(error)})")
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_readable(io: FileIO, path: str) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.decoder import StreamingBinaryDecoder
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -72,3 +75,42 @@ def test_numbers_are_written_as_pyiceberg_reads_them(magnitude: int) -> None:
         writer.add(Record(number))
     read = AvroReader(schema, types={}, enums={}).read(writer.finish())
     assert [record[0] for record in read] == numbers
+
+
+def test_lengths_that_lead_out_of_a_block(contents: bytes) -> None:
+    """PyIceberg's compiled decoder follows them, until the process dies."""
+    sync = contents[-16:]
+    start = contents.index(sync) + 16
+    decoder = StreamingBinaryDecoder(contents[start:])
+    count, block = decoder.read_int(), decoder.read_bytes()
+    plain = zlib.decompress(block, -15)
+    refused = 0
+    for at, huge in itertools.product(range(len(plain)), map(_long, (1 << 24, 1 << 31, 1 << 40))):
+        deflated = zlib.compress(plain[:at] + huge + plain[at + len(huge) :])[2:-4]
+        try:
+            list(READER.read(contents[:start] + _long(count) + _long(len(deflated)) + deflated + sync))
+        except Exception:
+            refused += 1
+    assert refused > len(plain)
+
+
+def test_blocks_that_claim_more_than_they_can_hold(contents: bytes) -> None:
+    start = contents.index(contents[-16:]) + 16
+    bomb = zlib.compress(bytes(200 << 20), 9)[2:-4]
+    for count, block, word in (
+        (1 << 60, zlib.compress(b"\x02" * 64)[2:-4], "cannot hold"),
+        (-5, zlib.compress(b"")[2:-4], "cannot hold"),
+        (1, bomb, "holds more than"),
+        (1, bomb[:100], "ends before its end"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            list(READER.read(contents[:start] + _long(count) + _long(len(block)) + block + contents[-16:]))
+
+
+def _long(value: int) -> bytes:
+    """As Avro writes whole numbers."""
+    zigzag, out = (value << 1) ^ (value >> 63), bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes(out) + bytes([zigzag])

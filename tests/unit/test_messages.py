@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from producer.errors import Conflict, Corrupt, Failed, Reason, Refused
 from producer.messages import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
-from producer.messenger import QUEUES, STAGING, request_of
+from producer.messenger import QUEUES, STAGING
+from producer.orders import request_of
 from producer.plans import DataFile, Plan, Retirement, UnitHeader, VectorRef
 from producer.staging import Staged, StagedDeleteFile, StagedVector
 
@@ -59,8 +60,7 @@ def test_a_plan_message_carries_the_whole_request() -> None:
         options={"min-input-files": "2"},
     )
     sent = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
-    job, table = sent.pop("job"), sent.pop("table")
-    assert request_of(job, table, sent) == request
+    assert request_of(sent) == request
     assert set(QUEUES) >= set(STAGING.values())
     assert set(STAGING) == set(Operation)
 

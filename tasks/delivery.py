@@ -1,0 +1,133 @@
+"""What becomes of a message before and after its task: read as data, put back for somebody newer, tried again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from celery import Celery, Task
+from celery.exceptions import InvalidTaskError, TaskPredicate
+from celery.utils.time import get_exponential_backoff_interval
+from celery.worker.strategy import default
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from producer import versions
+from producer.errors import Elsewhere, Newer, Reason, Refused
+from producer.messenger import LOCATION
+from tasks.discreet import DiscreetTask
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a message for somebody newer is given out again, and the most between two tries of others.
+_PUT_BACK: Final = 5
+_LONGEST_PAUSE: Final = 30
+
+#: Refusals that stay the same whoever tries again, and however often.
+_FINAL: Final = frozenset({Reason.MESSAGE, Reason.UNKNOWN_JOB, Reason.UNKNOWN_TABLE, Reason.USAGE})
+
+
+class Delivered(DiscreetTask):
+    """A task whose message is read before it runs; it is given what the message asks for.
+
+    * What is newer than this process, the message or a record, goes back to the queue for as long as it takes.
+    * A message that is not understood is refused with a sentence, and is gone.
+    * Anything else that goes wrong may pass: a catalog, a storage, a Redis that are away for a while. It is tried again
+      without an end; what does not pass ends a job, or a unit, in its own place.
+    """
+
+    abstract = True
+    typing = False  # a message of a later version goes back as it came
+    max_retries = None
+    throws = (Refused, Elsewhere)
+    Strategy = "tasks.delivery:strategy"
+    #: Makes what is asked for of a message's arguments, or refuses them.
+    reads: Callable[[Mapping[str, Any]], Any]
+
+    def work(self, *arguments: Any, **named: Any) -> Any:
+        """Read the message, and run the task."""
+        try:
+            versions.check_message(_headers(self).get(versions.HEADER))
+            if arguments:
+                raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
+            return self.run(self.reads(named))
+        except TaskPredicate:
+            raise
+        except Newer as error:
+            log.warning("%s goes back to the queue: %s", self.name, error)
+            raise self.retry(exc=error, countdown=_PUT_BACK) from error
+        except Refused as error:
+            if error.reason not in _FINAL:
+                raise self._again(error) from error
+            log.warning("%s is refused: %s", self.name, error)
+            raise
+        except Elsewhere as error:  # what leads out of a table does so for ever
+            log.warning("%s is refused: %s", self.name, error)
+            raise
+        except Exception as error:
+            raise self._again(error) from error
+
+    def _again(self, error: Exception) -> Exception:
+        pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)
+        again: Exception = self.retry(exc=error, countdown=pause, throw=False)
+        return again
+
+
+class Envelope(BaseModel):
+    """What Celery makes use of in a message's headers."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    id: str = Field(min_length=1)
+    task: str
+    retries: int = Field(0, ge=0)
+    eta: str | None = None
+    expires: str | None = None
+    timelimit: list[float | None] | None = Field(None, min_length=2, max_length=2)
+    root_id: str | None = None
+    parent_id: str | None = None
+    group: str | None = None
+    shadow: str | None = None
+
+
+def strategy(task: Task, app: Celery, consumer: Any, **options: Any) -> Callable[..., Any]:
+    """How a worker takes messages of a task: as Celery does, except that no message can end the worker.
+
+    Celery takes a message's form on trust: one of another form would end each worker in turn, for none acknowledges it.
+    """
+    take = default(task, app, consumer, **options)
+
+    def taken(message: Any, body: Any, *rest: Any, **named: Any) -> Any:
+        if body is not None or not _is_envelope(message.payload):
+            raise InvalidTaskError("its body is not a list of arguments, named arguments and options")
+        try:
+            Envelope.model_validate(message.headers)
+        except ValidationError as error:
+            raise InvalidTaskError(f"its headers are not those of a task: {versions.complaint(error)}") from error
+        return take(message, body, *rest, **named)
+
+    return taken
+
+
+def _is_envelope(payload: Any) -> bool:
+    if not isinstance(payload, list | tuple) or len(payload) != 3:
+        return False
+    unnamed, named, options = payload
+    # Options have a task send others when it is done: nobody here does that.
+    plain = options is None or (isinstance(options, dict) and not any(options.values()))
+    return isinstance(unnamed, list | tuple) and isinstance(named, dict) and plain
+
+
+def location_of(task: Task) -> str | None:
+    """Where the records of a message's job lie, if it says so."""
+    location = _headers(task).get(LOCATION)
+    if location is not None and not isinstance(location, str):
+        raise Refused(Reason.MESSAGE, "The message is not understood: its location is no text.")
+    return location
+
+
+def _headers(task: Task) -> Mapping[str, Any]:
+    return task.request.headers or {}
+
+
+DELIVERY: Final[Mapping[str, Any]] = {"base": Delivered, "bind": True}
