@@ -40,7 +40,7 @@ class Journal:
         for task in range(tasks):
             for note in self._notes(task, at_least):
                 with suppress(FileNotFoundError), self.io.new_input(note).open(seekable=False) as stream:
-                    if path := stream.read().decode():
+                    if path := stream.read().decode(errors="replace"):  # what is no text names no file of ours
                         yield path
 
     def clear(self, tasks: int, at_least: int = 0) -> None:

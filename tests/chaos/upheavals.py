@@ -37,6 +37,8 @@ class Scene:
     branch: str = "main"
     past: int = 0
     past_rows: Counter[oracle.Row] = field(default_factory=Counter)
+    #: Files of a table that was dropped: whoever drops it may keep them.
+    kept: frozenset[str] = frozenset()
     #: Where the table lies, whatever it is called, and whether it is there at all.
     folder: Path = field(init=False)
 
@@ -77,6 +79,11 @@ class Scene:
     def files(self) -> frozenset[str]:
         """All that lies in the table's folder."""
         return frozenset(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+    def drop(self) -> None:
+        """Drop the table; its files stay where they are."""
+        self.kept = frozenset(str(Path(path).relative_to(self.folder)) for path in referenced(self.writer.table.table))
+        self.catalog.drop_table(self.name)
 
     def rename(self, name: str) -> None:
         """Have the table under another name."""
@@ -159,7 +166,7 @@ def expiry(scene: Scene) -> Counter[oracle.Row]:
 
 def drop(scene: Scene) -> Counter[oracle.Row]:
     """There is no such table any more."""
-    scene.catalog.drop_table(scene.name)
+    scene.drop()
     return Counter()
 
 
@@ -172,7 +179,7 @@ def rename(scene: Scene) -> Counter[oracle.Row]:
 def recreation(scene: Scene) -> Counter[oracle.Row]:
     """The table is dropped, and another one of its name is made, where it lay."""
     table = scene.writer.table.table
-    scene.catalog.drop_table(scene.name)
+    scene.drop()
     properties = {"format-version": str(table.metadata.format_version)}
     scene.catalog.create_table(
         scene.name, SCHEMA, location=table.location(), partition_spec=SPEC, properties=properties

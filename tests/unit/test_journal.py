@@ -29,6 +29,14 @@ def test_a_torn_note_names_nothing(journal: Journal, tmp_path: Path) -> None:
     assert list(journal.paths(1)) == ["a"]
 
 
+def test_a_note_that_is_no_text_ends_nothing(journal: Journal, tmp_path: Path) -> None:
+    journal.note(0, 0, "data/a.parquet")
+    (note,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    note.write_bytes(b"\xff\xfe\x00")
+    journal.note(0, 1, "data/b.parquet")
+    assert "data/b.parquet" in list(journal.paths(1))
+
+
 def test_clearing_ends_with_the_first(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         journal.note(0, number, str(number))

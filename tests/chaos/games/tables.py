@@ -108,13 +108,12 @@ def _planned(arena: Arena, job: Job) -> None:
 def _judge(arena: Arena, scene: Scene, before: frozenset[str], expected: Counter[oracle.Row], report: Report) -> None:
     invariants.ends_with_a_reason(report)
     arena.whole()
-    table = scene.table
+    table, known = scene.table, before | scene.kept
     if table is None:
-        if report.status is not Status.COMMITTED:
-            invariants.nothing_came(scene.folder, before)
+        invariants.nothing_came(scene.folder, known)
         return
     invariants.rows_by_hand_are(table, expected, scene.branch)
     invariants.no_snapshot_changed_rows(table)
     invariants.committed_once(table)
     invariants.totals_are_right(table)
-    arena.clean(lambda: invariants.nothing_is_left(scene.writer.table.table, arena.records(scene.name), before))
+    arena.clean(lambda: invariants.nothing_is_left(scene.writer.table.table, arena.records(scene.name), known))
