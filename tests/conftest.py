@@ -38,3 +38,10 @@ def spark() -> Iterator[object]:
     made = session.session(budget_of(Settings(broker_url="")))
     yield made
     session.close()
+
+
+@pytest.fixture(scope="session")
+def redis_installed() -> None:
+    """Skips what needs Redis where there is none."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server: install Redis 6.2 or newer")

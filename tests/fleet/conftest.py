@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -29,13 +28,6 @@ def pytest_runtest_makereport(
                 report.sections.append(("logs of the fleet", fixture.processes.logs()))
                 break
     return report
-
-
-@pytest.fixture(scope="session")
-def redis_installed() -> None:
-    """Skips what needs Redis where there is none."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server: install Redis 6.2 or newer")
 
 
 @pytest.fixture(scope="session")
