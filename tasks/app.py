@@ -22,10 +22,12 @@ from producer.store import JobStore
 from tasks.commit import Unanswered
 from tasks.delivery import DELIVERY, location_of
 from tasks.drain import drain
+from tasks.ending import asked, clear_away, fail, give_up
 from tasks.job import JobContext
 from tasks.reports import sentence
-from tasks.rounds import Ended, Stage, Step, Waiting, advance, asked, begin, clear_away, fail, give_up
+from tasks.rounds import advance, begin
 from tasks.staging import first_line, stage
+from tasks.steps import Ended, Stage, Step, Waiting
 from tasks.sweep import sweep
 from workers.errors import DataError
 

@@ -11,9 +11,11 @@ from producer.errors import Corrupt, Reason, Refused
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.settings import Settings
+from tasks.ending import fail
 from tasks.job import JobContext
-from tasks.rounds import Stage, Waiting, advance, begin, fail
+from tasks.rounds import advance, begin
 from tasks.staging import TryAgain, stage
+from tasks.steps import Stage, Waiting
 from tasks.work import Progress
 from workers.session import NoJava, find_java
 

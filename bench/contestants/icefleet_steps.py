@@ -13,8 +13,9 @@ from producer.errors import Failed
 from producer.messages import Operation, Request, Status
 from producer.settings import Settings
 from tasks.job import JobContext
-from tasks.rounds import Ended, Stage, advance, begin
+from tasks.rounds import advance, begin
 from tasks.staging import stage
+from tasks.steps import Ended, Stage
 from workers import session
 
 T = TypeVar("T")

@@ -66,13 +66,11 @@ class Processes:
     def halted(self, *names: str) -> Iterator[None]:
         """Processes and their descendants that do nothing for a while, and go on where they were."""
         pids = [pid for name in names for pid in self._pids(name)]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        _signal(pids, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], within: float = 150, every: float = 0.1) -> T:
         """The first true answer of a probe; fails with all logs when there is none in time."""
@@ -98,6 +96,12 @@ class Processes:
     def logs(self, characters: int = 4000) -> str:
         """The end of what every process said."""
         return "\n".join(f"--- {log.name}\n{log.read_text()[-characters:]}" for log in sorted(self.root.glob("logs/*")))
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, number)
 
 
 def descendants(pid: int) -> Iterator[psutil.Process]:

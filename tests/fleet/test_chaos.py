@@ -14,7 +14,8 @@ from producer.messages import Report, Request, Status
 from producer.messenger import Messenger
 from producer.staging import Staged
 from tasks.job import JobContext
-from tasks.rounds import Ended, Stage, advance, begin
+from tasks.rounds import advance, begin
+from tasks.steps import Ended, Stage
 from tests.fleet.battered import ATTEMPTS, WORKERS, Case, complete
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots_of, stuck

@@ -13,7 +13,8 @@ import pytest
 from producer.errors import Refused
 from producer.job import Progress
 from producer.messages import Operation, Request, Status
-from tasks.rounds import Stage, begin
+from tasks.rounds import begin
+from tasks.steps import Stage
 from tasks.testing import StreamTable
 from tests.fleet.compacted import PARTITIONS, Compacted
 from tests.fleet.localfleet import LocalFleet

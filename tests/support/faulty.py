@@ -23,8 +23,9 @@ from producer.manifests import read_manifest_list, read_manifests
 from producer.messages import Report, Request
 from producer.settings import Settings
 from tasks.job import JobContext
-from tasks.rounds import Ended, Stage, Step, advance, begin
+from tasks.rounds import advance, begin
 from tasks.staging import stage
+from tasks.steps import Ended, Stage, Step
 from tests.support import plainengine, plainrewriter
 from workers.rewriting import RewriteResult, RewriteUnit
 from workers.unit import ConversionResult, ConversionUnit

@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.transforms import BucketTransform
 
 from producer.messages import Status
-from tasks.rounds import Ended, Stage, advance
+from tasks.rounds import advance
+from tasks.steps import Ended, Stage
 from tasks.testing import StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, Create, fill, made, on_disk, rows

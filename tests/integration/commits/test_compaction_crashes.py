@@ -16,7 +16,8 @@ from producer.history import snapshots_of
 from producer.messages import Status
 from tasks.cleanup import clean_up
 from tasks.job import JobContext
-from tasks.rounds import Stage, begin
+from tasks.rounds import begin
+from tasks.steps import Stage
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, rows
@@ -183,7 +184,7 @@ class TestWhatIsLeft:
             Path(snapshot.manifest_list.removeprefix("file://")).unlink()
             clean_up(context)
 
-        monkeypatch.setattr("tasks.rounds.clean_up", late)
+        monkeypatch.setattr("tasks.ending.clean_up", late)
         assert jobs.run(request).status is Status.COMMITTED
         assert len(kept) == 2
         assert all(Path(path.removeprefix("file://")).exists() for path in kept)

@@ -16,8 +16,9 @@ from producer.messages import Report, Status
 from producer.records import delete_files
 from producer.store import ROOT
 from tasks.job import JobContext
-from tasks.rounds import Ended, Stage, advance, begin
+from tasks.rounds import advance, begin
 from tasks.staging import stage
+from tasks.steps import Ended, Stage
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, equality, fill, head, rows

@@ -11,7 +11,7 @@ from producer import masking
 from producer.masking import learn
 from producer.messages import Status
 from producer.store import ROOT
-from tasks.rounds import Stage
+from tasks.steps import Stage
 from tasks.testing import StreamTable
 from tests.support.faulty import Jobs
 

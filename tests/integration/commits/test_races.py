@@ -14,7 +14,8 @@ from producer import manifests
 from producer.manifests import LiveFile
 from producer.messages import Request, Status
 from producer.store import ROOT
-from tasks.rounds import Ended, Stage, advance
+from tasks.rounds import advance
+from tasks.steps import Ended, Stage
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
 from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told, unreferenced
