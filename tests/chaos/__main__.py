@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import math
 import shutil
 import signal
 import sys
@@ -17,14 +17,18 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
+from tests.chaos import repertoire
 from tests.chaos.campaign import Account, Campaign, arena, remove
-from tests.chaos.game import Game
 from tests.chaos.invariants import Invariant
-from tests.chaos.repertoire import all_games
 
 
 @click.command()
-@click.option("--minutes", default=30.0, show_default=True, help="How long; what has begun is ended.")
+@click.option(
+    "--minutes",
+    default=30.0,
+    show_default=True,
+    help="How long, in rounds with games of all kinds; what has begun is ended.",
+)
 @click.option("--once", is_flag=True, help="Every game once, however long it takes.")
 @click.option("--seed", default=0, show_default=True, help="Of the order of games and of all that they draw.")
 @click.option("--only", default="", help="Games whose names hold this text.")
@@ -42,7 +46,7 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
       python -m tests.chaos --once --only "the JVM is killed"
       python -m tests.chaos --list
     """
-    games = [game for game in all_games() if only in game.name]
+    games = [game for game in repertoire.all_games() if only in game.name]
     console = Console(stderr=True, highlight=False)
     if list_only:
         for game in games:
@@ -57,7 +61,8 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     try:
         with arena(folder) as made:
             campaign = Campaign(made, partial(console.print, soft_wrap=True))
-            account = campaign.play(_drawn(games, Random(seed), once), float("inf") if once else minutes * 60)
+            drawn = (repertoire.once if once else repertoire.rounds)(games, Random(seed))
+            account = campaign.play(drawn, math.inf if once else minutes * 60)
     finally:
         if keep:
             console.print(f"tables and logs: {folder}")
@@ -68,13 +73,6 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     else:
         Console(highlight=False).print(*_tables(account))
     sys.exit(1 if account.violations else 0)
-
-
-def _drawn(games: list[Game], random: Random, once: bool) -> Iterator[tuple[Game, int]]:
-    """All games in some order, and again in another."""
-    for _ in range(1) if once else itertools.count():
-        for game in random.sample(games, len(games)):
-            yield game, random.randrange(1 << 30)
 
 
 def _tables(account: Account) -> Iterator[Table]:

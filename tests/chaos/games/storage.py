@@ -6,11 +6,10 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from producer.messages import Operation, Status
+from producer.messages import Operation
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
 from tests.chaos.game import Game
-from tests.chaos.invariants import Violated
 from tests.chaos.trial import Trial
 
 _READ: Final = (Effect.IO_ERROR, Effect.DENIED, Effect.VANISHED, Effect.SLOW)
@@ -36,16 +35,12 @@ _FAULTS: Final = (8, 20)
 
 
 def games() -> list[Game]:
-    """Storage alone, the catalog alone, and both; one that is very slow, and one where others always win."""
+    """Storage alone, the catalog alone, and both."""
     kinds = {"storage fails": STORAGE, "catalog fails": CATALOG, "storage and catalog fail": STORAGE | CATALOG}
-    failing = [
+    return [
         Game(f"{name}: {operation}", partial(_play, kinds[name], operation))
         for name in kinds
         for operation in Operation
-    ]
-    others = {"catalog takes a minute": _very_slow, "somebody else is always faster": _beaten}
-    return failing + [
-        Game(f"{name}: {operation}", partial(others[name], operation)) for name in others for operation in Operation
     ]
 
 
@@ -59,21 +54,4 @@ def _play(what: dict[Step, tuple[tuple[Effect, ...], int]], operation: Operation
     report = arena.end_of(trial.start())
     arena.arsenal.disarm()
     trial.judged(report)
-    trial.done_after_all()
-
-
-def _very_slow(operation: Operation, arena: Arena, random: Random) -> None:
-    """It does what it is asked to, and a commit is on its way for long."""
-    trial = Trial.of(arena, operation, random.choice((2, 3)))
-    arena.arsenal.arm(Fault(random.choice((Step.BEFORE_SWAP, Step.AFTER_SWAP)), Effect.VERY_SLOW))
-    trial.judged(arena.end_of(trial.start()), committed=True)
-
-
-def _beaten(operation: Operation, arena: Arena, random: Random) -> None:
-    """The job gives up and leaves nothing."""
-    trial = Trial.of(arena, operation, random.choice((2, 3)))
-    arena.arsenal.arm(*[Fault(Step.BEFORE_SWAP, Effect.BEATEN)] * arena.settings.commit_attempts)
-    report = trial.judged(arena.end_of(trial.start()))
-    if report.status is not Status.FAILED or "Other writers were faster" not in str(report.reason):
-        raise Violated(f"it was to give up, with a reason: {report}")
     trial.done_after_all()
