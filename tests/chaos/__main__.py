@@ -31,11 +31,14 @@ from tests.chaos.invariants import Invariant
 )
 @click.option("--once", is_flag=True, help="Every game once, however long it takes.")
 @click.option("--seed", default=0, show_default=True, help="Of the order of games and of all that they draw.")
+@click.option("--again", type=int, help="Each game once with this seed, as it was printed.")
 @click.option("--only", default="", help="Games whose names hold this text.")
 @click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
 @click.option("--list", "list_only", is_flag=True, help="Name the games and play none.")
 @click.option("--keep", is_flag=True, help="Leave tables and logs, and say where.")
-def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_only: bool, keep: bool) -> None:
+def main(
+    minutes: float, once: bool, seed: int, again: int | None, only: str, as_json: bool, list_only: bool, keep: bool
+) -> None:
     """Break a fleet on purpose and show that nothing is lost.
 
     Starts Redis, a committer, its clock and two workers on this machine. Exits with 1 when something did not hold.
@@ -44,6 +47,7 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     Examples:
       python -m tests.chaos --minutes 5
       python -m tests.chaos --once --only "the JVM is killed"
+      python -m tests.chaos --only "messages are lost: compact" --again 28162508
       python -m tests.chaos --list
     """
     games = [game for game in repertoire.all_games() if only in game.name]
@@ -61,8 +65,12 @@ def main(minutes: float, once: bool, seed: int, only: str, as_json: bool, list_o
     try:
         with arena(folder) as made:
             campaign = Campaign(made, partial(console.print, soft_wrap=True))
-            drawn = (repertoire.once if once else repertoire.rounds)(games, Random(seed))
-            account = campaign.play(drawn, math.inf if once else minutes * 60)
+            if again is not None:
+                account = campaign.play(((game, again) for game in games), math.inf)
+            elif once:
+                account = campaign.play(repertoire.once(games, Random(seed)), math.inf)
+            else:
+                account = campaign.play(repertoire.rounds(games, Random(seed)), minutes * 60)
     finally:
         if keep:
             console.print(f"tables and logs: {folder}")
