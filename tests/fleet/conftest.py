@@ -30,6 +30,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="module")
+def server(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """Redis alone."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("redis"))
+    try:
+        fleet.start_redis()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
 @pytest.fixture(scope="session")
 def whole_fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """Redis, Flower, two workers and a committer, each in processes of their own."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from producer.deliveries import Deliveries
@@ -15,17 +13,6 @@ from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis
 UNITS = 2500
-
-
-@pytest.fixture
-def server(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
-    """Redis alone."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("redis"))
-    try:
-        fleet.start_redis()
-        yield fleet
-    finally:
-        fleet.stop()
 
 
 def _plan(units: int = 1) -> Plan:
@@ -48,6 +35,12 @@ def _held(server: LocalFleet) -> frozenset[str]:
     held = Deliveries(server.settings).held
     assert held is not None
     return held
+
+
+@pytest.fixture(autouse=True)
+def nothing(server: LocalFleet) -> None:
+    """An empty Redis."""
+    server.redis.flushall()
 
 
 def test_what_waits_is_held_however_much_it_is(server: LocalFleet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,17 +13,6 @@ from producer.settings import Settings
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis
-
-
-@pytest.fixture(scope="module")
-def server(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
-    """Redis alone."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("redis"))
-    try:
-        fleet.start_redis()
-        yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -12,7 +11,7 @@ from producer import Job
 from producer.messages import Operation
 from producer.messenger import Messenger
 from tests.chaos.arena import Arena
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.trial import Trial
 from tests.chaos.victims import WORKERS
 from tests.fleet.processes import descendants
@@ -25,7 +24,7 @@ _PAUSE: Final = (0.2, 5.0)
 
 def games() -> list[Game]:
     """Both kinds of work."""
-    return [Game(f"anything at any time: {operation}", partial(_play, operation)) for operation in Operation]
+    return in_both({"anything at any time": _play})
 
 
 def _play(operation: Operation, arena: Arena, random: Random) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from producer import Job
 from producer.messages import Operation
 from tests.chaos.arena import Arena
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.trial import Trial
 
 #: Seconds from a job's start to the trouble: from before its plan to after its commit.
@@ -28,11 +28,7 @@ def games() -> list[Game]:
         "Redis is slow": _slow,
         "Redis cannot be reached": _away,
     }
-    return [
-        Game(f"{name}: {operation}", partial(_play, name, kinds[name], operation))
-        for name in kinds
-        for operation in Operation
-    ]
+    return in_both({name: partial(_play, name, trouble) for name, trouble in kinds.items()})
 
 
 def _play(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 
 from producer.messages import Operation, Status
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.invariants import Violated
 from tests.chaos.trial import Trial
 
 
 def games() -> list[Game]:
     """Each in both kinds of work."""
-    kinds = {"catalog takes a minute": _very_slow, "somebody else is always faster": _beaten}
-    return [Game(f"{name}: {operation}", partial(kinds[name], operation)) for name in kinds for operation in Operation]
+    return in_both({"catalog takes a minute": _very_slow, "somebody else is always faster": _beaten})
 
 
 def _very_slow(operation: Operation, arena: Arena, random: Random) -> None:

@@ -13,7 +13,7 @@ from producer.messages import Operation, Status
 from producer.messenger import QUEUES, STAGING, SWEEP, Messenger
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.invariants import Violated
 from tests.chaos.trial import Trial
 from tests.chaos.victims import WORKERS
@@ -35,17 +35,8 @@ def games() -> list[Game]:
         "messages are given to others": _expired,
         "a worker is lost with its messages": _lost_with_worker,
     }
-    troubled = [
-        Game(f"{name}: {operation}", partial(_play, trouble, operation))
-        for name, trouble in kinds.items()
-        for operation in Operation
-    ]
-    others = {"messages in any order": _shuffled, "a unit kills its worker every time": _deadly}
-    return troubled + [
-        Game(f"{name}: {operation}", partial(play, operation))
-        for name, play in others.items()
-        for operation in Operation
-    ]
+    troubled = in_both({name: partial(_play, trouble) for name, trouble in kinds.items()})
+    return troubled + in_both({"messages in any order": _shuffled, "a unit kills its worker every time": _deadly})
 
 
 def _play(trouble: Callable[[Arena, Job, Random], None], operation: Operation, arena: Arena, random: Random) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 from typing import Final
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 from producer.messages import Operation, Status
 from tests.chaos import memorygroup
 from tests.chaos.arena import Arena
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.invariants import Violated
 from tests.chaos.trial import Trial
 from tests.chaos.victims import WORKERS
@@ -27,9 +26,7 @@ _BYTES: Final = 24 << 20
 
 def games() -> list[Game]:
     """Both kinds of work; none where this process may not say how much memory others get."""
-    if not memorygroup.allowed():
-        return []
-    return [Game(f"memory runs out: {operation}", partial(_play, operation)) for operation in Operation]
+    return in_both({"memory runs out": _play}) if memorygroup.allowed() else []
 
 
 def _play(operation: Operation, arena: Arena, random: Random) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from producer.messages import Operation
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.trial import Trial
 
 _READ: Final = (Effect.IO_ERROR, Effect.DENIED, Effect.VANISHED, Effect.SLOW)
@@ -37,11 +37,7 @@ _FAULTS: Final = (8, 20)
 def games() -> list[Game]:
     """Storage alone, the catalog alone, and both."""
     kinds = {"storage fails": STORAGE, "catalog fails": CATALOG, "storage and catalog fail": STORAGE | CATALOG}
-    return [
-        Game(f"{name}: {operation}", partial(_play, kinds[name], operation))
-        for name in kinds
-        for operation in Operation
-    ]
+    return in_both({name: partial(_play, what) for name, what in kinds.items()})
 
 
 def _play(what: dict[Step, tuple[tuple[Effect, ...], int]], operation: Operation, arena: Arena, random: Random) -> None:

@@ -12,7 +12,7 @@ from producer import Job, Report
 from producer.messages import Operation, Status
 from tests.chaos import invariants, upheavals
 from tests.chaos.arena import Arena
-from tests.chaos.game import Game
+from tests.chaos.game import Game, in_both
 from tests.chaos.invariants import Violated
 from tests.chaos.upheavals import Scene, Upheaval
 from tests.chaos.victims import WORKERS
@@ -37,11 +37,8 @@ _UPHEAVALS: Final[dict[str, Upheaval]] = {
 
 def games() -> list[Game]:
     """Each upheaval in both kinds of work, and two fleets at one table."""
-    shaken = [
-        Game(f"{name}: {operation}", partial(_play, name, operation)) for name in _UPHEAVALS for operation in Operation
-    ]
-    pairs = [Game(f"two fleets, one table: {operation}", partial(_two_fleets, operation)) for operation in Operation]
-    return shaken + pairs
+    shaken = {name: partial(_play, name) for name in _UPHEAVALS}
+    return in_both(shaken | {"two fleets, one table": _two_fleets})
 
 
 def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None:
