@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -20,12 +21,24 @@ from tests.fuzz.bounds import apart, bound_memory, within
 from tests.fuzz.crafted import crafted
 from tests.fuzz.mutations import mutated
 from tests.fuzz.samples import Samples
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.target import Target
+from tests.fuzz.targets import targets
+
+_EXAMPLES = """examples:
+  python -m tests.fuzz --examples 2000
+  python -m tests.fuzz --target puffin --minutes 10
+  python -m tests.fuzz --target "manifest list" --atheris --minutes 5
+"""
 
 
 def main() -> None:
     """Fuzz as the command line says; the exit status says whether something was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description=__doc__.partition("\n")[0],
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--target", action="append", help="what to fuzz, NAME or NAME:INPUTS; may be repeated")
     parser.add_argument("--examples", type=int, default=300, help="inputs for each target")
     parser.add_argument("--minutes", type=float, help="go on with other inputs for so long, for each target")
@@ -39,6 +52,10 @@ def main() -> None:
         known = targets(samples)
     named = (name.partition(":") for name in asked.target or known)
     wanted = {name: int(number or asked.examples) for name, _, number in named}
+    if strange := sorted(wanted.keys() - known.keys()):
+        parser.error(f"there is no target {strange[0]!r}: {', '.join(known)}")
+    if asked.atheris and find_spec("atheris") is None:
+        parser.error("atheris is not installed: pip install -c constraints.txt '.[fuzz]', where there is one")
     chosen = [known[name] for name in wanted]
     for target in chosen:
         for valid in target.seeds:
