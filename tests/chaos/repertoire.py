@@ -17,7 +17,7 @@ KINDS: Final = (
     (processes, 6.0),
     (deliveries, 2.0),
     (brokers, 1.0),
-    (storage, 4.0),
+    (storage, 10.0),
     (catalogs, 0.4),
     (memory, 0.1),
     (clocks, 0.3),
