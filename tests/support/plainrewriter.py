@@ -103,7 +103,7 @@ def _routed(unit: RewriteUnit, file: Input, rows: pa.Table) -> Iterable[tuple[Pa
 def _write(
     unit: RewriteUnit, io: FileIO, number: int, partition: Partition, rows: pa.Table, schema: Schema
 ) -> WrittenFile:
-    path = unit.location.new_data_location(f"{unit.name}-{number}.parquet", partition if partition.path else None)
+    path = unit.location.new_data_location(f"{unit.name}-{number}.parquet", partition if partition.path else None)  # type: ignore[arg-type]
     Journal(io, unit.journal).note(0, number, path)
     written: dict[str, Any] = write_parquet(io, path, schema, rows, unit.properties)
     return WrittenFile(
