@@ -157,9 +157,15 @@ class Arena(LocalFleet):
         """Have every part there again, and nothing going on."""
         if "producer" in self.processes.running:
             self.processes.kill("producer")
-        self.revive()
-        self.answering("committer", *WORKERS)
-        self.settle()
+        while True:
+            self.revive()
+            try:
+                self.answering("committer", *WORKERS)
+                return self.settle()
+            except AssertionError:
+                if all(map(self._lives, PARTS)):
+                    raise
+                # A fault that waited for the end of a job has killed one meanwhile.
 
     def rebuild(self) -> None:
         """Have every part anew, and nothing in Redis: what a game has left that went wrong is not the next one's."""
