@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -19,8 +20,9 @@ from tasks.discreet import DiscreetTask
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a message for somebody newer is given out again, and the most between two tries of others.
-_PUT_BACK: Final = 5
+#: Seconds after which a message for somebody newer is given out again, and the most between two tries of others. Drawn,
+#: since Redis serves who has waited longest: at the same beat it would be the same worker each time.
+_PUT_BACK: Final = (2.0, 7.0)
 _LONGEST_PAUSE: Final = 30
 
 #: Refusals that stay the same whoever tries again, and however often.
@@ -55,7 +57,7 @@ class Delivered(DiscreetTask):
             raise
         except Newer as error:
             log.warning("%s goes back to the queue: %s", self.name, error)
-            raise self.retry(exc=error, countdown=_PUT_BACK) from error
+            raise self.retry(exc=error, countdown=random.uniform(*_PUT_BACK)) from error
         except Refused as error:
             if error.reason not in _FINAL:
                 raise self._again(error) from error
