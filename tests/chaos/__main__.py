@@ -61,6 +61,7 @@ def main(
     if shutil.which("redis-server") is None:
         raise click.ClickException("there is no redis-server: install Redis 6.2 or newer")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the fleet is stopped then, too
+    console.print(f"starting a fleet to be broken; {len(games)} games to draw from")
     folder = Path(tempfile.mkdtemp(prefix="icefleet-chaos-"))
     try:
         with arena(folder) as made:
