@@ -9,17 +9,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import suppress
-from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import redis
-from redis.exceptions import RedisError
-
+from producer.connections import redis_at
 from producer.errors import Corrupt, Newer, Reason, Refused
 from producer.masking import masked
 from producer.messages import Report, Request
 from producer.settings import Settings
 from producer.versions import decode, encode
+
+if TYPE_CHECKING:
+    import redis
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +44,16 @@ class Board:
         """Whether there is a Redis at all."""
         return bool(self._url)
 
-    @cached_property
+    @property
     def _redis(self) -> redis.Redis:
-        return redis.Redis.from_url(self._url, decode_responses=True, socket_connect_timeout=5, socket_timeout=10)
+        return redis_at(self._url)
 
     def check(self) -> None:
         """Refuse with a sentence when Redis does not answer."""
         if not self:
             return
+        from redis.exceptions import RedisError
+
         try:
             self._redis.ping()
         except RedisError as error:
@@ -66,7 +68,8 @@ class Board:
         key = self._waiting(request)
         if not self._redis.set(key, request.job, nx=True, ex=_DAY):
             waiting = cast("str | None", self._redis.get(key))
-            if waiting is not None and self.report(waiting) is None:
+            # Ours: the answer was lost on the way, and the client has asked again.
+            if waiting is not None and waiting != request.job and self.report(waiting) is None:
                 return waiting
             self._redis.set(key, request.job, ex=_DAY)
         pipe = self._redis.pipeline()

@@ -5,28 +5,53 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from importlib import import_module
 from importlib.metadata import entry_points, version
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from producer.commands import config, jobs, work
-from producer.commands.shared import fail
 from producer.errors import Failed, IcefleetError
 from producer.masking import mask_logs, masked
+
+#: The commands of this package: the module that each is in, and its line in the list of commands. Modules are loaded
+#: when their command is asked for, so that the list does not wait for what commands need.
+_OWN = {
+    "plan": ("work", "Show what a conversion of TABLE would do. Nothing is written."),
+    "convert": ("work", "Turn equality deletes of TABLE into position deletes (v2) or deletion vectors (v3)."),
+    "compact": ("work", "Rewrite small, oversized and delete-laden files of TABLE into well-sized ones."),
+    "status": ("jobs", "Show how far JOB is, or how it ended."),
+    "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
+    "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),
+    "resume": ("jobs", "Take up JOB after an interruption: what is staged stays staged, the rest is done."),
+    "jobs": ("jobs", "List recent jobs, of TABLE or of all tables."),
+    "config": ("config", "Show every setting, its value and where it comes from."),
+}
 
 
 class Commands(click.Group):
     """The commands of this package, and those that other packages register as entry points."""
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; of this package's without loading them."""
+        lines = []
+        for name in self.list_commands(ctx):
+            if name in _OWN:
+                lines.append((name, _OWN[name][1]))
+            elif (command := self.get_command(ctx, name)) is not None and not command.hidden:
+                lines.append((name, command.get_short_help_str(limit=formatter.width)))
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in order."""
         found = {entry.name for entry in entry_points(group="icefleet.commands")}
-        return sorted({*super().list_commands(ctx), *found})
+        return sorted({*_OWN, *found})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command by its name; one whose package is not installed says what is missing."""
-        if (own := super().get_command(ctx, cmd_name)) is not None:
+        if cmd_name in _OWN:
+            own: click.Command = getattr(import_module(f"producer.commands.{_OWN[cmd_name][0]}"), cmd_name)
             return own
         for entry in entry_points(group="icefleet.commands", name=cmd_name):
             try:
@@ -41,14 +66,14 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except IcefleetError as error:
-            fail(error, "--json" in sys.argv)
+            _fail(error)
         except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt):
             raise
         except Exception as error:  # catalogs and storage raise what their clients raise
             if ctx.params.get("verbose"):
                 click.echo(masked(traceback.format_exc()), err=True)
             text = str(error).strip() or type(error).__name__
-            fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"), "--json" in sys.argv)
+            _fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -69,18 +94,10 @@ def main(verbose: bool) -> None:
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
 
-for _command in (
-    work.plan,
-    work.convert,
-    work.compact,
-    jobs.status,
-    jobs.watch,
-    jobs.cancel,
-    jobs.resume,
-    jobs.jobs,
-    config.config,
-):
-    main.add_command(_command)
+def _fail(error: IcefleetError) -> NoReturn:
+    from producer.commands.shared import fail
+
+    fail(error, "--json" in sys.argv)
 
 
 def _missing(name: str, error: ModuleNotFoundError) -> click.Command:

@@ -10,12 +10,14 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-import redis
-
+from producer.connections import is_redis, redis_at
 from producer.messenger import QUEUES
 from producer.settings import Settings
+
+if TYPE_CHECKING:
+    import redis
 
 #: Where Celery's transport notes what it has delivered, by the tag of the delivery.
 _DELIVERED: Final = "unacked"
@@ -34,16 +36,13 @@ class Deliveries:
 
         A task that ends meanwhile may be among them, and none is missing that was there all the time.
         """
-        if not self._url.startswith(("redis://", "rediss://")):
+        if not is_redis(self._url):
             return None
-        broker = redis.Redis.from_url(self._url, decode_responses=True, socket_connect_timeout=5, socket_timeout=10)
-        try:
-            delivered = set(_delivered(broker))
-            waiting = {id_ for queue in QUEUES.values() for id_ in _waiting(broker, queue)}
-            # Once more: what was taken from a queue in between is here now.
-            return frozenset(delivered | waiting | set(_delivered(broker)))
-        finally:
-            broker.close()
+        broker = redis_at(self._url)
+        delivered = set(_delivered(broker))
+        waiting = {id_ for queue in QUEUES.values() for id_ in _waiting(broker, queue)}
+        # Once more: what was taken from a queue in between is here now.
+        return frozenset(delivered | waiting | set(_delivered(broker)))
 
     def lost(self, task_id: str) -> bool:
         """Whether nobody holds a task; False where the broker is not asked."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pyiceberg.table import Table
+from typing import TYPE_CHECKING, Any
 
 from producer.board import Board
-from producer.catalog import open_catalog, open_table, table_names
 from producer.engine import Told, local_engine
-from producer.history import jobs_of
 from producer.job import Job
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger
 from producer.options import Options, text_of
-from producer.planner import plan
 from producer.settings import Settings
-from producer.store import JobStore
-from producer.units import Planned
+
+if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
+    from pyiceberg.table import Table
+
+    from producer.units import Planned
 
 
 class Fleet:
@@ -124,6 +122,7 @@ class Fleet:
             )
         messenger, board = Messenger(self.settings), Board(self.settings)
         messenger.check()
+        board.check()
         job = board.enqueue(request)
         if job == request.job:
             messenger.plan(request)
@@ -157,6 +156,9 @@ class Fleet:
 
     def planned(self, request: Request) -> Planned:
         """What a request would do, as :meth:`plan`."""
+        from producer.catalog import open_table
+        from producer.planner import plan
+
         return plan(open_table(request.catalog, request.table), request, unit_bytes=self.settings.unit_mb << 20)
 
     def job(self, job: str) -> Job:
@@ -171,18 +173,25 @@ class Fleet:
         """Recent jobs, newest first: of one table, or of all that the board knows, else of a whole catalog."""
         if table is None and (known := Board(self.settings).jobs()):
             return [Job(job, self.settings) for job, _ in known]
+        from producer.catalog import open_table
+
         tables = [open_table(catalog, table)] if table else _tables(catalog)
         found = [item for opened in tables for item in _jobs(opened)]
         return [Job(job, self.settings) for job, _ in sorted(found, key=lambda item: -item[1])]
 
 
 def _tables(catalog: str) -> list[Table]:
+    from producer.catalog import open_catalog, table_names
+
     opened = open_catalog(catalog)
     return [opened.load_table(name) for name in table_names(opened)]
 
 
 def _jobs(table: Table) -> list[tuple[str, float]]:
     """Jobs that have committed to a table, and the one that is at work on it."""
+    from producer.history import jobs_of
+    from producer.store import JobStore
+
     found = dict(jobs_of(table.metadata))
     for operation in Operation:
         current = JobStore(table.io, table.metadata.location, "").current(operation)

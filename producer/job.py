@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-
-from pyiceberg.table import Table
+from typing import TYPE_CHECKING
 
 from producer.board import Board
-from producer.catalog import open_table
 from producer.engine import local_engine
 from producer.errors import Failed, IcefleetError, Reason, Refused
-from producer.history import report_from_history
 from producer.messages import JobId, Report, Request, Status
 from producer.messenger import Messenger
 from producer.settings import Settings
-from producer.store import JobStore
+
+if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
+    from pyiceberg.table import Table
+
+    from producer.store import JobStore
 
 _LOOKS = 10
 _PAUSE = 0.1  # seconds
@@ -60,10 +61,14 @@ class Job:
 
     @cached_property
     def _table(self) -> Table:
+        from producer.catalog import open_table
+
         return open_table(self.name.catalog, self.name.table)
 
     @cached_property
     def _store(self) -> JobStore:
+        from producer.store import JobStore
+
         return JobStore(self._table.io, self._table.metadata.location, self.name.token)
 
     def progress(self) -> Progress:
@@ -201,6 +206,9 @@ class Job:
         last = self._store.last(self.name.operation)
         if last is not None and last.job == self.id:
             return last
+        from producer.catalog import open_table
+        from producer.history import report_from_history
+
         fresh = open_table(self.name.catalog, self.name.table)
         if (report := report_from_history(fresh.metadata, self.name, self.id)) is not None:
             return report

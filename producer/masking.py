@@ -15,8 +15,6 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pyiceberg.utils.config import Config
-
 _MASK: Final = "***"
 #: Shorter values are words that sentences are made of.
 _SHORTEST: Final = 6
@@ -93,6 +91,8 @@ def _values() -> re.Pattern[str] | None:
 
 def _configured() -> Iterator[str]:
     try:
+        from pyiceberg.utils.config import Config  # whoever only enqueues does not wait for it
+
         catalogs = Config().config.get("catalog")
     except Exception:  # whoever opens a catalog says what is wrong with the file
         return

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
-
-from celery import Celery
-from kombu.exceptions import OperationalError
 
 from producer import versions
+from producer.connections import sender_to
 from producer.errors import Reason, Refused
 from producer.masking import masked
 from producer.messages import JobId, Operation, Request
@@ -33,21 +30,14 @@ class Messenger:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    @cached_property
-    def _app(self) -> Celery:
-        app = Celery("icefleet", broker=self._settings.broker_url, set_as_current=False)
-        app.conf.update(task_send_sent_event=True, broker_connection_timeout=5, task_ignore_result=True)
-        if self._settings.broker_url.startswith(("redis://", "rediss://")):
-            # Whoever enqueues must not wait for ever on one that takes the connection and says nothing.
-            app.conf.broker_transport_options = {"socket_connect_timeout": 5, "socket_timeout": 5}
-        return app
-
     def check(self) -> None:
         """Refuse with a sentence when the broker does not answer."""
+        from kombu.exceptions import OperationalError
+        from redis.exceptions import RedisError
+
         try:
-            with self._app.connection_for_write() as connection:
-                connection.ensure_connection(max_retries=1, interval_start=0.2, interval_max=0.2, timeout=5)
-        except (OSError, OperationalError) as error:
+            sender_to(self._settings.broker_url).ping()
+        except (OSError, OperationalError, RedisError) as error:
             url = masked(self._settings.broker_url)
             raise Refused(Reason.BROKER, f"The broker at {url} does not answer ({error}): is it running?") from error
 
@@ -78,7 +68,9 @@ class Messenger:
         headers: dict[str, object] = {versions.HEADER: versions.SCHEMA}
         if location:  # goes along unseen: with it the records are found even after the table was dropped
             headers[LOCATION] = location
-        self._app.send_task(name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers)
+        sender_to(self._settings.broker_url).send(
+            name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers
+        )
 
 
 def plan_id(job: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -67,8 +68,8 @@ class Compacting:
 
     def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
         """Write data files."""
-        spark = session(self.budget, spill)
-        return self._staged(rewrite(self.rewriting, self.io, spark, self.budget, scratch, progress))
+        start = partial(session, self.budget, spill)
+        return self._staged(rewrite(self.rewriting, self.io, start, self.budget, scratch, progress))
 
     def _staged(self, result: RewriteResult) -> Staged:
         partitions = list(dict.fromkeys(partition for partition, _ in result.files))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -46,5 +47,5 @@ class Converting:
 
     def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
         """Write position delete files or vectors."""
-        spark = session(self.budget, spill)
-        return self.conversion.staged(convert(self.unit, self.io, spark, self.budget, scratch, progress))
+        start = partial(session, self.budget, spill)
+        return self.conversion.staged(convert(self.unit, self.io, start, self.budget, scratch, progress))

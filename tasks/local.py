@@ -7,7 +7,7 @@ import time
 
 from producer.board import Board
 from producer.engine import Told
-from producer.errors import Corrupt, Reason, Refused
+from producer.errors import Corrupt
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.settings import Settings
@@ -17,7 +17,6 @@ from tasks.rounds import advance, begin
 from tasks.staging import TryAgain, stage
 from tasks.steps import Stage, Waiting
 from tasks.work import Progress
-from workers.session import NoJava, find_java
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +34,7 @@ class LocalEngine:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
         Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
-
-        Raises:
-            Refused: there is no Java for Spark.
         """
-        _check_java()
         told = told or (lambda done, units, detail: None)
         step = begin(request, self._settings)
         while isinstance(step, Stage | Waiting):
@@ -86,10 +81,3 @@ class LocalEngine:
                 log.warning("unit %s is tried again: %s", number, error)
                 time.sleep(min(2**attempt, 30))
                 attempt += 1
-
-
-def _check_java() -> None:
-    try:
-        find_java()
-    except NoJava as error:
-        raise Refused(Reason.CONFIGURATION, str(error)) from error

@@ -26,6 +26,7 @@ from tasks.convert import Converting
 from tasks.job import JobContext
 from tasks.work import Progress, Work, discard
 from workers.errors import DataError
+from workers.java import NoJava
 from workers.machine import Budget
 from workers.scratch import scratch
 
@@ -97,7 +98,7 @@ def stage(
         raise TryAgain("another worker has begun the same attempt")
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
-    except (DataError, Failed) as error:
+    except (DataError, Failed, NoJava) as error:
         return _fail(store, plan, header, str(error))
     except Newer:
         raise

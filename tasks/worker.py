@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from importlib.util import find_spec
 
 import click
 
 from producer.errors import Reason, Refused
 from producer.messenger import COMMIT, PLAN, QUEUES, STAGING, Messenger
-from producer.settings import Settings
-from tasks.budget import budget_of
-from tasks.clock import keep_time
-from workers.session import NoJava, find_java
+
+# Looked for and not imported: `icefleet --help` lists this command and does not wait for what it needs.
+for _needed in ("psutil", "pyspark"):
+    if find_spec(_needed) is None:
+        raise ModuleNotFoundError(f"No module named {_needed!r}", name=_needed)
 
 
 @click.command()
@@ -48,6 +50,11 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
       icefleet worker --queues convert,compact --name big@%h       only the heavy work
       icefleet worker --queues plan,commit,sweep --beat            the committer, without Spark
     """
+    # Loaded when a worker is started: `icefleet --help` does not wait for it.
+    from producer.settings import Settings
+    from tasks.budget import budget_of
+    from workers.java import NoJava, find_java
+
     settings = Settings.load()
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: a worker needs a broker to listen to.")
@@ -73,6 +80,8 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
     arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
     if beat:
+        from tasks.clock import keep_time
+
         keep_time(app)
     app.worker_main(arguments)
     sys.exit(0)

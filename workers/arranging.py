@@ -9,26 +9,25 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
 from workers.ahead import ahead
 from workers.exchange import exchanged
-from workers.failures import told
 from workers.lanes import Part
+from workers.lazysession import LazySession
 from workers.liverows import LiveRows
 from workers.machine import Budget
-from workers.placing import RESULT, Files, Written, written_of
+from workers.placing import Files, Written, written_of
 from workers.rewriting import RewriteUnit
 from workers.rowkeys import key_fields
+from workers.spread import spread
 
 #: Slices that are put in order before they are written.
 _AHEAD: Final = 2
 
 
 def arranged(
-    session: SparkSession,
+    session: LazySession,
     unit: RewriteUnit,
     io: FileIO,
     rows: LiveRows,
@@ -43,16 +42,14 @@ def arranged(
     keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), scratch)
     exchange = exchanged(session, unit, rows, keys, parts, lanes, budget, scratch)
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):
-                files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
-                for partition, found in groupby(ahead(exchange.read(lane), _AHEAD), key=itemgetter(0)):
-                    yield files.write(partition, (rows for _, rows in found), width, expected[partition])
+    until_stopped = session.in_task()
 
-    if not exchange.lanes:
-        return []
-    ids = session.range(0, len(exchange.lanes), 1, len(exchange.lanes))
-    written = [written_of(row.file) for row in ids.mapInArrow(write, RESULT).collect()]
+    def write(lane: int) -> Iterator[str]:
+        files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
+        for partition, found in groupby(until_stopped(ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
+            made = files.write(partition, (rows for _, rows in found), width, expected[partition])
+            yield from made.column(0).to_pylist()
+
+    written = [written_of(text) for text in spread(session, len(exchange.lanes), scratch, write)]
     exchange.discard()
     return written

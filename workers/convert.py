@@ -6,26 +6,32 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
+from workers import allocation
 from workers.canonical import arrow_type
 from workers.counter import counted
 from workers.errors import UnsupportedFile
 from workers.failures import heard
+from workers.lazysession import LazySession, Source
 from workers.machine import Budget
 from workers.output import write
 from workers.resolve import Deletes
-from workers.scan import pieces
+from workers.scan import FILE_ROWS, pieces
+from workers.session import running
 from workers.supervisor import Stop, supervised
 from workers.unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
+
+#: Rows, with what opening a file costs in rows, that one process matches in the seconds that a session takes to start.
+_ALONE_ROWS: Final = 50_000_000
 
 
 def convert(
     unit: ConversionUnit,
     io: FileIO,
-    session: SparkSession,
+    session: Source,
     budget: Budget,
     scratch: Path,
     progress: Callable[[int, int], None] | None = None,
@@ -38,7 +44,8 @@ def convert(
     Args:
         unit: What is read and where is written.
         io: The table's file access; goes to Spark's tasks.
-        session: The session that :func:`workers.session.session` made for this budget.
+        session: The session that :func:`workers.session.session` made for this budget, or what makes it: it is started
+            when there is work for several tasks.
         budget: Memory and cores.
         scratch: An empty folder, deleted by the caller.
         progress: Called in this thread with data files done and in all, when that has changed.
@@ -48,6 +55,8 @@ def convert(
         TaskFailed: a Spark task failed for another reason.
     """
     _check_keys(unit)
+    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    allocation.give_back()
     expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
     last = -1
 
@@ -61,9 +70,9 @@ def convert(
     tick()
     with heard(scratch):
         return supervised(
-            session,
+            lazy,
             f"icefleet {unit.name} {secrets.token_hex(4)}",
-            lambda stop: _converted(unit, io, session, budget, scratch, stop),
+            lambda stop: _converted(unit, io, lazy, budget, scratch, stop),
             tick,
         )
 
@@ -78,6 +87,18 @@ def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
         yield from (target.destination for target in unit.targets)
 
 
+def _is_small(unit: ConversionUnit, budget: Budget, session: Source) -> bool:
+    """Whether one process is done with a unit before a session that has to be started has begun.
+
+    On one core tasks would come one after another anyway.
+    """
+    if budget.cores > 1 and (not callable(session) or running(budget)):
+        return False  # the number of tasks follows from the work
+    rows = sum(piece.cost for match in unit.matches for piece in pieces(match))
+    rows += sum(file.record_count + FILE_ROWS for match in unit.matches for file in match.deletes)
+    return rows + len(unit.positions) * FILE_ROWS <= _ALONE_ROWS
+
+
 def _check_keys(unit: ConversionUnit) -> None:
     for match in unit.matches:
         for column in match.columns if match.deletes else ():
@@ -88,7 +109,7 @@ def _check_keys(unit: ConversionUnit) -> None:
 
 
 def _converted(
-    unit: ConversionUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path, stop: Stop
+    unit: ConversionUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path, stop: Stop
 ) -> ConversionResult:
     deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
     staged = write(session, unit, io, deletes.resolved(session, stop), budget, scratch)

@@ -7,25 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
 from workers import lanes
 from workers.ahead import ahead
-from workers.failures import told
 from workers.lanes import Job
+from workers.lazysession import LazySession
 from workers.liverows import LiveRows
 from workers.machine import Budget
-from workers.placing import RESULT, Files, Written, written_of
+from workers.placing import Files, Written, written_of
 from workers.rewriting import Input, Partition, RewriteUnit, WrittenFile
+from workers.spread import spread
 
 #: Batches that are read before they are written.
 _AHEAD: Final = 4
 
 
 def copied(
-    session: SparkSession,
+    session: LazySession,
     unit: RewriteUnit,
     io: FileIO,
     rows: LiveRows,
@@ -37,15 +36,15 @@ def copied(
     """Write each job's rows as they come; the first task notes its paths under ``first``."""
     dealt = lanes.dealt(work, budget.shuffle_tasks)
 
-    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):
-                files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
-                for job in dealt[lane]:
-                    yield files.write(job.partition, ahead(rows.read_all(job.parts), _AHEAD), job.width, job.rows)
+    until_stopped = session.in_task()
 
-    ids = session.range(0, len(dealt), 1, len(dealt))
-    return [written_of(row.file) for row in ids.mapInArrow(copy, RESULT).collect()]
+    def copy(lane: int) -> Iterator[str]:
+        files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
+        for job in dealt[lane]:
+            batches = until_stopped(ahead(rows.read_all(job.parts), _AHEAD))
+            yield from files.write(job.partition, batches, job.width, job.rows).column(0).to_pylist()
+
+    return [written_of(text) for text in spread(session, len(dealt), scratch, copy)]
 
 
 def merged(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from workers.arranger import SORTING, Arranger
+from workers.lazysession import LazySession
 from workers.machine import Budget
 from workers.merge import Merge
-from workers.pieces import Batches, P, Source, by_tasks
+from workers.pieces import P, Source, by_tasks
 from workers.ranges import Ranges
 from workers.rewriting import Arrangement, Partition, RewriteUnit
 from workers.rowkeys import RowKeys
@@ -25,8 +24,6 @@ from workers.runs import Run, RunWriter
 from workers.sample import place_of, sampled
 from workers.zorder import Curve
 
-#: What a Spark task gives back.
-_RUN: Final = "run binary"
 #: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
 _EXPANSION: Final = 16
 
@@ -70,7 +67,7 @@ class Exchange:
 
 
 def exchanged(
-    session: SparkSession,
+    session: LazySession,
     unit: RewriteUnit,
     rows: Source[P],
     keys: Source[P],
@@ -111,16 +108,17 @@ def exchanged(
         columns = [sample.parts, *columns, sample.places]
         arranger = replace(arranger, ranges=Ranges.of(columns, arranger.directions, lanes, max(1, each)))
 
-    def keep(task: int, mine: Iterator[tuple[int, P]]) -> Batches:
+    until_stopped = session.in_task()
+
+    def keep(task: int, mine: Iterator[tuple[int, P]]) -> Iterator[Run]:
         with RunWriter(scratch / f"run-{task}.arrow", arranger, budget.rows_bytes) as writer:
             for number, piece in mine:
                 start = 0
-                for batch in rows.read(piece):
+                for batch in until_stopped(rows.read(piece)):
                     writer.add(piece.file, batch, place_of(number, start))
                     start += batch.num_rows
             run = writer.close()
-        yield pa.RecordBatch.from_pylist([{"run": pickle.dumps(run)}])
+        yield run
 
-    found = by_tasks(session, pieces, budget.cores, scratch, keep, _RUN).collect()
-    runs: list[Run] = [pickle.loads(row.run) for row in found]
+    runs = by_tasks(session, pieces, budget.cores, scratch, keep)
     return Exchange(Merge(arranger, runs, budget.batch_bytes))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table.name_mapping import NameMapping
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from workers import allocation
 from workers.batches import gathered
@@ -23,10 +23,14 @@ from workers.deletes import Spool, key_names, read_part, spark_schema, spool
 from workers.failures import told
 from workers.keyindex import ROW_BYTES, KeyIndex
 from workers.keys import KeyReader
+from workers.lazysession import LazySession
 from workers.machine import Budget
 from workers.positionruns import PositionRuns, written
 from workers.scan import Piece, Scan, pieces
 from workers.unit import Match
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Matcher:
         stopped: Whether to give up.
     """
 
-    session: SparkSession
+    session: LazySession
     io: FileIO
     mapping: NameMapping | None
     budget: Budget
@@ -66,6 +70,8 @@ class Matcher:
 
     def _joined(self, match: Match, deletes: Spool, data: Scan, work: Sequence[Piece]) -> DataFrame:
         """The rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
+        from pyspark.sql import functions as f
+
         # What keys take in Spark's heap is known by their number.
         small = deletes.broadcast_bytes <= self.budget.broadcast_bytes
         frame = self._deletes(match, deletes).hint("broadcast" if small else "merge")
@@ -74,10 +80,12 @@ class Matcher:
         conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
         if not match.is_global:
             conditions.append(f.col("d.scope") == f.col("e.scope"))
-        return left.join(right, reduce(Column.__and__, conditions), "left_semi").select("file", "pos")
+        return left.join(right, reduce(and_, conditions), "left_semi").select("file", "pos")
 
     def _deletes(self, match: Match, deletes: Spool) -> DataFrame:
         """The deletes as ``seq, scope, k0, …``; keys that come again and again once, with their highest number."""
+        from pyspark.sql import functions as f
+
         parts, cores, scratch = deletes.parts, self.budget.cores, self.scratch
         shares = [parts[index::cores] for index in range(min(cores, len(parts)))]
 

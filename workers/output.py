@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
+from workers.lazysession import LazySession
 from workers.machine import Budget
 from workers.position_deletes import PositionDeleteWriter
 from workers.positionruns import Gone, Run, tasks_for
@@ -21,7 +21,7 @@ from workers.vectors import DeletionVector
 
 
 def write(
-    session: SparkSession, unit: ConversionUnit, io: FileIO, gone: Gone, budget: Budget, scratch: Path
+    session: LazySession, unit: ConversionUnit, io: FileIO, gone: Gone, budget: Budget, scratch: Path
 ) -> list[StagedDelete | StagedVector]:
     """Write what equality deletes remove and nothing had removed before.
 

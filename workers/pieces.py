@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from workers.dealing import dealt
-from workers.failures import told
+from workers.lazysession import LazySession
 from workers.rewriting import Input
+from workers.spread import spread
 
 _TASKS_PER_CORE: Final = 3
 
@@ -37,6 +37,7 @@ class Piece(Protocol):
         ...
 
 
+T = TypeVar("T")
 P = TypeVar("P", bound=Piece)
 Read = TypeVar("Read", bound=Piece, contravariant=True)
 
@@ -59,13 +60,12 @@ class Source(Protocol[Read]):
 
 
 def by_tasks(
-    session: SparkSession,
+    session: LazySession,
     pieces: Sequence[P],
     cores: int,
     scratch: Path,
-    work: Callable[[int, Iterator[tuple[int, P]]], Batches],
-    ddl: str,
-) -> DataFrame:
+    work: Callable[[int, Iterator[tuple[int, P]]], Iterable[T]],
+) -> list[T]:
     """What ``work`` gives for the number of each task and the pieces that it reads, with their numbers, ascending.
 
     Args:
@@ -73,18 +73,12 @@ def by_tasks(
         pieces: What there is to read.
         cores: Of the session.
         scratch: Where errors are told.
-        work: One task.
-        ddl: The columns of what it gives.
+        work: One task. What it gives is pickled.
     """
     tasks = _dealt(pieces, cores * _TASKS_PER_CORE)
-    ids = session.range(0, len(tasks), 1, len(tasks))
-
-    def run(batches: Batches) -> Batches:
-        with told(scratch):
-            for task in (task for batch in batches for task in batch.column(0).to_pylist()):
-                yield from work(task, ((number, pieces[number]) for number in tasks[task]))
-
-    return ids.mapInArrow(run, ddl)
+    return spread(
+        session, len(tasks), scratch, lambda task: work(task, ((number, pieces[number]) for number in tasks[task]))
+    )
 
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[int]]:

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from workers.dealing import dealt
 from workers.failures import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 Positions = npt.NDArray[np.int64]
 Files = npt.NDArray[np.int32]

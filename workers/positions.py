@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
+from workers.lazysession import LazySession
 from workers.position_deletes import read_position_deletes
 from workers.positionruns import PositionRuns, PositionRunWriter
 from workers.spread import spread
@@ -40,7 +40,7 @@ class EarlierDeletes:
             if target.vector is None:
                 self._targets[target.scope].append(target)
 
-    def removed(self, session: SparkSession, cores: int) -> list[PositionRuns]:
+    def removed(self, session: LazySession, cores: int) -> list[PositionRuns]:
         """Rows that they remove from targets, in files of scratch."""
         io, scratch, targets = self._io, self._scratch, dict(self._targets)
         files = [(number, file) for number, file in enumerate(self._files) if self._is_read(file)]

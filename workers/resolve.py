@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
+from workers.lazysession import LazySession
 from workers.machine import Budget
 from workers.match import Matcher
 from workers.positionruns import Gone, tasks_for
@@ -40,7 +40,7 @@ class Deletes:
         self._scratch = scratch
         self._earlier = EarlierDeletes(unit, io, scratch, noted=noted)
 
-    def resolved(self, session: SparkSession, stop: Stop) -> Gone:
+    def resolved(self, session: LazySession, stop: Stop) -> Gone:
         """The rows that equality deletes remove, and those that position delete files remove already; not vectors'."""
         unit, scratch = self._unit, self._scratch
         matcher = Matcher(session, self._io, unit.name_mapping, self._budget, scratch, stop.is_set)
@@ -52,7 +52,7 @@ class Deletes:
         """For each file of several data files, all paths that it names; there once they are resolved."""
         return self._earlier.named()
 
-    def spool(self, session: SparkSession, stop: Stop) -> None:
+    def spool(self, session: LazySession, stop: Stop) -> None:
         """Leave in scratch, for each data file that loses rows, the positions of all of them; :func:`gone` reads it.
 
         Vectors are part of them. Memory is bounded by the positions of one data file for each thread.

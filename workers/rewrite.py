@@ -7,30 +7,39 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pyiceberg.io import FileIO
-from pyspark.sql import SparkSession
 
-from workers import lanes
+from workers import allocation, lanes
 from workers.arranging import arranged
 from workers.copying import copied, merged
 from workers.counter import counted, tallied
 from workers.errors import TaskFailed
 from workers.failures import heard
 from workers.lanes import Part
+from workers.lazysession import LazySession, Source
 from workers.liverows import READ, LiveRows
 from workers.machine import Budget
 from workers.resolve import Deletes
 from workers.rewriting import Arrangement, RewriteResult, RewriteUnit
 from workers.rows import RowReader
 from workers.rowtypes import written_schema
+from workers.session import running
 from workers.supervisor import Stop, supervised
+
+#: Bytes of inputs that one process rewrites in the time that Spark takes to hand out its tasks; and in the seconds that
+#: a session takes to start, or where there is one core anyway.
+_ALONE_BYTES: Final = 16 << 20
+_ALONE_BYTES_COLD: Final = 128 << 20
+#: What a row counts for, at least: files whose rows are alike are small.
+_ROW_BYTES: Final = 16
 
 
 def rewrite(
     unit: RewriteUnit,
     io: FileIO,
-    session: SparkSession,
+    session: Source,
     budget: Budget,
     scratch: Path,
     progress: Callable[[int, int], None] | None = None,
@@ -43,7 +52,8 @@ def rewrite(
     Args:
         unit: What is read and how is written.
         io: The table's file access; goes to Spark's tasks.
-        session: The session that :func:`workers.session.session` made for this budget.
+        session: The session that :func:`workers.session.session` made for this budget, or what makes it: it is started
+            when there is work for several tasks.
         budget: Memory and cores.
         scratch: An empty folder, deleted by the caller. Rows that are arranged wait there, as they are in Arrow.
         progress: Called in this thread with data files read and in all, when that has changed.
@@ -52,7 +62,9 @@ def rewrite(
         CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
         TaskFailed: a Spark task failed for another reason.
     """
-    work = Rewrite(unit, io, session, budget, scratch)
+    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    allocation.give_back()
+    work = Rewrite(unit, io, lazy, budget, scratch)
     last = -1
 
     def tick() -> None:
@@ -64,7 +76,14 @@ def rewrite(
 
     tick()
     with heard(scratch):
-        return supervised(session, f"icefleet {unit.name} {secrets.token_hex(4)}", work.result, tick)
+        return supervised(lazy, f"icefleet {unit.name} {secrets.token_hex(4)}", work.result, tick)
+
+
+def _is_small(unit: RewriteUnit, budget: Budget, session: Source) -> bool:
+    """Whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
+    size = sum(max(file.size, file.record_count * _ROW_BYTES) for file in unit.inputs)
+    at_hand = budget.cores > 1 and (not callable(session) or running(budget))
+    return size <= (_ALONE_BYTES if at_hand else _ALONE_BYTES_COLD)
 
 
 def tasks_of(budget: Budget) -> int:
@@ -75,7 +94,7 @@ def tasks_of(budget: Budget) -> int:
 class Rewrite:
     """One rewrite, and how far it is."""
 
-    def __init__(self, unit: RewriteUnit, io: FileIO, session: SparkSession, budget: Budget, scratch: Path) -> None:
+    def __init__(self, unit: RewriteUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path) -> None:
         self._unit = unit
         self._io = io
         self._session = session

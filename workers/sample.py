@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from workers.ladder import comparable
+from workers.lazysession import LazySession
 from workers.pieces import Batches, P, Source, by_tasks
 from workers.rowkeys import RowKeys
 
@@ -24,7 +24,6 @@ _ROWS: Final = 1 << 16
 _BYTES: Final = 128
 #: Rows of one piece are numbered below this.
 _PIECE: Final = 1 << 40
-_DDL: Final = "picked binary, rows bigint, size bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Sample:
 
 
 def sampled(
-    session: SparkSession,
+    session: LazySession,
     keys: RowKeys,
     pieces: Sequence[P],
     source: Source[P],
@@ -62,27 +61,29 @@ def sampled(
     step = max(1, sum(piece.rows for piece in pieces) // _ROWS)
     measured = {0, len(pieces) // 2, len(pieces) - 1}
 
-    def pick(_: int, mine: Iterator[tuple[int, P]]) -> Batches:
+    until_stopped = session.in_task()
+
+    def pick(_: int, mine: Iterator[tuple[int, P]]) -> Iterator[tuple[bytes, int, int]]:
         found, rows, size = [], 0, 0
         for number, piece in mine:
             start = 0
-            for batch in source.look(piece):
+            for batch in until_stopped(source.look(piece)):
                 picked = pa.array(picks(number, start, batch.num_rows, step))
                 few, places = batch.take(picked), pc.add(picked, place_of(number, start))
                 found.append(_told(keys.parts(piece.file, few), keys.columns(few), places))
                 start += batch.num_rows
             for batch in islice(whole(piece), 1 if number in measured else 0):
                 rows, size = rows + batch.num_rows, size + batch.nbytes
-        yield pa.RecordBatch.from_pylist([{"picked": _packed(found), "rows": rows, "size": size}])
+        yield _packed(found), rows, size
 
-    tasks = by_tasks(session, pieces, cores, scratch, pick, _DDL).collect()
+    tasks = by_tasks(session, pieces, cores, scratch, pick)
     nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=source.schema))
     picked = [_told(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
-    for task in tasks:
-        if task.picked:
-            picked.extend(pa.ipc.open_stream(bytes(task.picked)))
+    for stream, _, _ in tasks:
+        if stream:
+            picked.extend(pa.ipc.open_stream(stream))
     parts, *columns, places = pa.concat_batches(picked).columns
-    width = sum(task.size for task in tasks) / max(1, sum(task.rows for task in tasks))
+    width = sum(size for _, _, size in tasks) / max(1, sum(rows for _, rows, _ in tasks))
     return Sample(parts, tuple(columns), places, width)
 
 

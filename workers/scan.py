@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
 
 from workers.batches import gathered
 from workers.bounds import Bounds, may_match
@@ -23,15 +22,19 @@ from workers.fields import Leaf
 from workers.keyfilter import KeyFilter
 from workers.keyindex import KeyIndex
 from workers.keys import KeyBatch, KeyReader
+from workers.lazysession import LazySession
 from workers.positionruns import PositionRuns, PositionRunWriter, Positions
 from workers.spread import spread
 from workers.unit import KeyFile, Match
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: A file of more rows is read by several tasks, each with row groups of its own.
 _SPLIT_ROWS: Final = 4_000_000
 _TASKS_PER_CORE: Final = 3
 #: What opening a file costs, in rows read in that time, and what a task of its own is worth.
-_FILE_ROWS: Final = 50_000
+FILE_ROWS: Final = 50_000
 _TASK_ROWS: Final = 1_000_000
 #: Rows that are looked up in an index at a time, at least, as far as a file has them.
 _LOOKED_UP: Final = 1 << 15
@@ -47,7 +50,7 @@ class Piece:
     @property
     def cost(self) -> int:
         """In rows."""
-        return self.file.record_count // self.share[1] + _FILE_ROWS
+        return self.file.record_count // self.share[1] + FILE_ROWS
 
 
 def pieces(match: Match) -> list[Piece]:
@@ -79,7 +82,7 @@ class Scan:
 
     def removed(
         self,
-        session: SparkSession,
+        session: LazySession,
         pieces: Sequence[Piece],
         cores: int,
         index: Path,
@@ -101,7 +104,7 @@ class Scan:
 
         return spread(session, len(tasks), self.scratch, work)
 
-    def candidates(self, session: SparkSession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+    def candidates(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
         """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
         tasks = _tasks(pieces, cores)
         schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])

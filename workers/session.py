@@ -1,4 +1,7 @@
-"""The Spark session of this process: made when it is first needed, one at a time, sized by the budget."""
+"""The Spark session of this process: made when it is first needed, one at a time, sized by the budget.
+
+PySpark is imported with the first session: a process that never needs one does not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,23 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+import psutil
 
 from workers import allocation
 from workers.java import JAVA, NoJava, find_java
 from workers.machine import Budget
 from workers.scratch import folder_of_this_process
 
-__all__ = ["JAVA", "NoJava", "close", "find_java", "session"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JAVA", "NoJava", "close", "end", "find_java", "memory", "running", "session", "warm"]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +58,12 @@ class _Current:
 
 
 _current: _Current | None = None
+#: Held by whoever makes or closes the session: a unit that comes while the session is warmed waits for it.
+_lock = threading.RLock()
+#: Folders of sessions that are there or being made.
+_folders: set[Path] = set()
+#: Seconds for the JVM and what it started to end by themselves.
+_PATIENCE: Final = 5.0
 
 
 def session(budget: Budget, spill: Path | None = None) -> SparkSession:
@@ -68,48 +79,130 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
         NoJava: there is no Java that Spark can run on.
     """
     global _current
-    if _current is not None:
-        if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
-            return _current.spark
-        close()
-    folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
-    allocation.give_back()
-    try:
-        _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return _current.spark
+    with _lock:
+        if _current is not None:
+            if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
+                return _current.spark
+            close()
+        folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
+        _folders.add(folder)
+        allocation.give_back()
+        try:
+            _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
+        except BaseException:
+            _discard(folder)
+            raise
+        return _current.spark
+
+
+def running(budget: Budget) -> bool:
+    """Whether this process has a session of this budget; one that is being made does not count yet."""
+    current = _current
+    return current is not None and current.pid == os.getpid() and current.budget == budget
+
+
+def warm(budget: Budget, spill: Path | None = None) -> None:
+    """Make the session, and have it start the processes that run tasks: all that the first unit would wait for."""
+    with _lock:
+        spark = session(budget, spill)
+        spark.range(0, budget.cores, 1, budget.cores).mapInArrow(lambda batches: batches, "id long").collect()
+
+
+def memory() -> int:
+    """Bytes that this process, its JVM and the JVM's own processes take, what they share counted once."""
+    own = psutil.Process()
+    return sum(_proportional(process) for process in (own, *own.children(recursive=True)))
 
 
 def close() -> None:
     """Stop the session and its JVM, if there is one."""
     global _current
-    if _current is None:
-        return
-    ended, _current = _current, None
-    if ended.pid != os.getpid():  # of the process that this one was forked from
-        return
+    with _lock:
+        if _current is None:
+            return
+        ended, _current = _current, None
+        if ended.pid != os.getpid():  # of the process that this one was forked from
+            return
+        try:
+            _stop(ended.spark)
+        finally:
+            _discard(ended.folder)
+
+
+def end() -> None:
+    """End the JVM at once, also one that is just being started: this process is about to end without ``atexit``."""
+    started = psutil.Process().children(recursive=True)
+    for process in started:
+        with suppress(psutil.Error):
+            process.terminate()
+    _, alive = psutil.wait_procs(started, _PATIENCE)
+    for process in alive:
+        with suppress(psutil.Error):
+            process.kill()
+    for folder in list(_folders):
+        _discard(folder)
+
+
+atexit.register(close)
+
+
+def _after_fork() -> None:
+    """What a process has forked from another is not its own: neither the session, nor whoever is making it."""
+    global _current, _lock
+    _current, _lock = None, threading.RLock()
+    _folders.clear()
+    if (pyspark := sys.modules.get("pyspark")) is not None:  # it would share the other process's connection to its JVM
+        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
+        pyspark.SparkContext._active_spark_context = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _stop(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
     gateway = SparkContext._gateway
     try:
-        ended.spark.stop()
+        spark.stop()
         if gateway is not None:
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(30)
     except (Py4JError, OSError):
         log.debug("the JVM was gone already", exc_info=True)
-        ended.spark.sparkContext.stop()  # once more, for what is left of it on this side
-    # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    shutil.rmtree(ended.folder, ignore_errors=True)
+        spark.sparkContext.stop()  # once more, for what is left of it on this side
+    finally:
+        # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
+        SparkContext._gateway = None
+        SparkContext._jvm = None
 
 
-atexit.register(close)
+def _discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+
+
+def _proportional(process: psutil.Process) -> int:
+    """Bytes of a process; where the system does not say how they are shared, all of them."""
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    except psutil.AccessDenied:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _make(budget: Budget, folder: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    # One line for each connection and each task, which nobody has asked for.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -157,6 +250,8 @@ def _import_path() -> list[str]:
 
 
 def _alive(spark: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
     try:
         return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
     except (Py4JError, OSError, AttributeError):

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from workers.failures import told
+from workers.lazysession import LazySession
 
 T = TypeVar("T")
 
 _SCHEMA = pa.schema([("given", pa.binary())])
 
 
-def spread(session: SparkSession, tasks: int, scratch: Path, work: Callable[[int], Iterable[T]]) -> list[T]:
+def spread(session: LazySession, tasks: int, scratch: Path, work: Callable[[int], Iterable[T]]) -> list[T]:
     """What ``work`` gives for each task's number, in no order.
 
-    One task alone is done here, in this process: what Spark costs would be more than what it does.
+    One task alone is done here, in this process, and so are all where the session is to do without others: what Spark
+    costs would be more than what it does.
 
     Args:
         session: What runs the tasks, side by side.
@@ -28,9 +29,9 @@ def spread(session: SparkSession, tasks: int, scratch: Path, work: Callable[[int
         scratch: Where errors are told.
         work: One task. What it gives is pickled.
     """
-    if tasks <= 1:
+    if tasks <= 1 or session.alone:
         with told(scratch):
-            return [given for number in range(tasks) for given in work(number)]
+            return [given for number in session.until_stopped(range(tasks)) for given in work(number)]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with told(scratch):

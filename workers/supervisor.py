@@ -11,9 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
-from pyspark.util import InheritableThread
+from workers.lazysession import LazySession
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ class Stop(threading.Event):
 
 
 def supervised(
-    session: SparkSession,
+    session: LazySession,
     group: str,
     work: Callable[[Stop], T],
     tick: Callable[[], None],
@@ -49,14 +47,14 @@ def supervised(
 
     def run() -> None:
         try:
-            session.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
             outcome.append(work(stop))
         except BaseException as error:
             failure.append(error)
         finally:
             ended.set()
 
-    thread = InheritableThread(run, name=group, daemon=True)
+    session.begin(group, stop)
+    thread = threading.Thread(target=run, name=group, daemon=True)
     thread.start()
     try:
         while not ended.wait(interval):
@@ -72,13 +70,13 @@ def supervised(
     return outcome[0]
 
 
-def _cancel(session: SparkSession, group: str, ended: threading.Event) -> None:
+def _cancel(session: LazySession, group: str, ended: threading.Event) -> None:
     """Cancel until the work has ended: between two jobs there is nothing to cancel."""
     for _ in range(int(_PATIENCE / _INTERVAL)):
         try:
-            session.sparkContext.cancelJobGroup(group)
-        except (Py4JError, OSError):
-            log.debug("the JVM is gone", exc_info=True)
+            session.cancel()
+        except Exception:  # whatever a JVM that is gone raises: the work ends with it
+            log.debug("the jobs of %s cannot be cancelled", group, exc_info=True)
         if ended.wait(_INTERVAL):
             return
     log.warning("Spark job group %s did not end within %.0f s", group, _PATIENCE)

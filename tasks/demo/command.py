@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from producer.errors import Reason, Refused
-from producer.settings import Settings
 
 
 @click.command()
@@ -80,6 +79,7 @@ def demo(
       icefleet demo --table-only                                a table to try the other commands on
     """
     try:
+        from producer.settings import Settings
         from tasks.demo import demonstration
         from tasks.demo.page import Page
         from tasks.demo.place import TABLE, Place

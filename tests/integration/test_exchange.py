@@ -21,6 +21,7 @@ from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
 from workers.exchange import Exchange, exchanged
+from workers.lazysession import LazySession
 from workers.machine import Budget, Machine
 from workers.order import sortable
 from workers.rewriting import Arrangement, Input, Partition, RewriteUnit, SortColumn
@@ -101,7 +102,7 @@ def _case(
             writer.write_table(pa.Table.from_batches([rows]), max_chunksize=150)
     budget = replace(Budget.of(Machine.detect(), cores=2), rows_bytes=rows_bytes, batch_bytes=16 << 10)
     made = exchanged(
-        session,
+        LazySession(session),
         unit,
         Kept(EVERYTHING, paths),
         Kept(arrow_schema(key_fields(unit)), paths),

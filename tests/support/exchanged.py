@@ -22,6 +22,7 @@ from tests.support.measured import watched
 from tests.support.rewriteunit import rewrite_unit
 from workers import session
 from workers.exchange import exchanged
+from workers.lazysession import LazySession
 from workers.machine import Budget, Machine
 from workers.rewriting import Arrangement, Input, SortColumn
 from workers.rowkeys import key_fields
@@ -77,7 +78,7 @@ def main(folder: Path) -> None:
     spark = session.session(budget, folder)
     keys = Rows(arrow_schema(key_fields(unit)))
     pieces = [Drawn(file) for file in unit.inputs]
-    made = exchanged(spark, unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
+    made = exchanged(LazySession(spark), unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):

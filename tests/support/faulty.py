@@ -127,7 +127,6 @@ class Jobs:
         monkeypatch.setattr("tasks.convert.session", lambda *_: None)
         monkeypatch.setattr("tasks.compact.rewrite", self._rewrite)
         monkeypatch.setattr("tasks.compact.session", lambda *_: None)
-        monkeypatch.setattr("tasks.local.find_java", lambda: None)
         monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "time", lambda: real() + self._late)
 
