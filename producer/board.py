@@ -76,8 +76,8 @@ class Board:
         pipe.zadd(f"{_PREFIX}:jobs", {request.job: request.submitted})
         pipe.zremrangebyrank(f"{_PREFIX}:jobs", 0, -_RECENT - 1)
         pipe.rpush(self._key("queue", request), encode(request))
+        pipe.set(f"{_PREFIX}:sent:{request.job}", _PLANNING, ex=_PLANNING)  # as sent() does
         pipe.execute()
-        self.sent(request.job)
         return request.job
 
     def start(self, request: Request) -> bool:

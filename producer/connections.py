@@ -1,8 +1,8 @@
 """Connections to Redis and to the broker: one set for each address, shared by all that a process sends.
 
 They are made when something first needs them and kept: a new one costs milliseconds of processor time, with TLS a tenth
-of a second. Threads may use them side by side; what broke meanwhile is replaced when it is used next; and a process that
-was forked makes its own.
+of a second. Threads may use them side by side; what broke meanwhile is replaced when it is used next; and a process
+that was forked makes its own.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ class Fleet:
             )
         messenger, board = Messenger(self.settings), Board(self.settings)
         messenger.check()
-        board.check()
+        if self.settings.redis_url != self.settings.broker_url:
+            board.check()
         job = board.enqueue(request)
         if job == request.job:
             messenger.plan(request)
