@@ -7,6 +7,7 @@ let one row in a hundred through that does not match; rows that match always pas
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -44,7 +45,13 @@ class KeyFilter:
     def create(cls, path: Path, keys: int, max_bytes: int) -> Self:
         """An empty filter in a new file, sized for a number of keys."""
         words = max(1, min(keys * _BITS_PER_KEY // 64, max_bytes // 8, (1 << 32) - 1))
-        return cls(np.memmap(path, dtype=np.uint64, mode="w+", shape=(words,)))
+        with path.open("wb") as file:
+            # A full disk is an error here; a write to a mapped page that has no place on disk would end the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, words * 8)
+            else:
+                file.truncate(words * 8)
+        return cls(np.memmap(path, dtype=np.uint64, mode="r+", shape=(words,)))
 
     @classmethod
     def open(cls, path: Path) -> Self:
