@@ -126,6 +126,11 @@ _ALL: Final = (
         launch=_own("arrow_copy"),
     ),
     Program(
+        name="arrow-join",
+        about="yardstick of many deletes: PyArrow reads keys and deletes and joins them in memory, nothing written",
+        launch=_own("arrow_join"),
+    ),
+    Program(
         name="iceberg-spark",
         about="Iceberg's own Spark procedures, in a session that is started already",
         launch=_peer("iceberg_spark", catalog=True),

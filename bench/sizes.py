@@ -45,6 +45,8 @@ class Size:
     w5_interval: float
     #: W6: numbers of commits.
     w6_commits: tuple[int, ...]
+    #: W12: numbers of deleted keys.
+    w12_deleted: tuple[int, ...]
     #: Planning: partitions, commits, and data files that each commit adds to each partition.
     planning_partitions: int
     planning_commits: int
@@ -87,6 +89,7 @@ SMOKE = Size(
     w5_seconds=4.0,
     w5_interval=1.0,
     w6_commits=(3, 9),
+    w12_deleted=(2_000, 8_000),
     planning_partitions=4,
     planning_commits=40,
     planning_files=2,
@@ -121,6 +124,7 @@ FULL = Size(
     w5_seconds=120.0,
     w5_interval=10.0,
     w6_commits=(25, 50, 100, 400),
+    w12_deleted=(1_000_000, 5_000_000, 20_000_000),
     planning_partitions=100,
     planning_commits=200,
     planning_files=5,

@@ -133,6 +133,17 @@ def _w6(results: Results) -> Iterator[Reached]:
     yield _Goal("W6", "100 commits, warm: ≤ 5 s", [some]).at_most(_seconds(some), 5, text.seconds)
 
 
+def _w12(results: Results) -> Iterator[Reached]:
+    for case in _cases(results, "w12"):
+        own, join = _of(case, "icefleet"), _of(case, "arrow-join")
+        label = _named(case)
+        goal = _Goal("W12", f"{label}≤ 4 × reading both and Arrow's semi join", [own, join])
+        yield goal.at_most(_ratio(own, join), 4, text.times)
+        peak = own.peak_bytes if own else None
+        goal = _Goal("W12", f"{label}peak of the whole tree ≤ 1 GB with a {_SMALLEST_HEAP} MB heap", [own])
+        yield goal.at_most(peak, _GB, text.size)
+
+
 def _small_tables(results: Results) -> Iterator[Reached]:
     case = _cases(results, "small-tables")[-1]
     contest = case.contests[0] if case and case.contests else None
@@ -169,6 +180,7 @@ _ALL: Sequence[Callable[[Results], Iterator[Reached]]] = (
     _w2,
     _w3_and_w4,
     _w6,
+    _w12,
     _small_tables,
     _planning,
     _two_workers,

@@ -1,4 +1,4 @@
-"""The delete side of a match: every equality delete file is read once, into scratch, whatever its size.
+"""The delete side of a match: every equality delete file is read once, into parts in scratch, whatever its size.
 
 Besides the keys themselves this leaves what the data side needs to drop most rows early: a filter of the keys and
 their bounds. Memory does not grow with the number of deletes.
@@ -7,18 +7,19 @@ their bounds. Memory does not grow with the number of deletes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from workers.bounds import Bounds, bounds_of
 from workers.canonical import arrow_type, spark_type
-from workers.keyfilter import Hashes, KeyFilter, hash_keys
+from workers.keyfilter import Hashes, KeyFilter, hash_keys, whole_hashes
+from workers.keyparts import PartWriter, part_count
 from workers.keys import KeyBatch, KeyReader
 from workers.machine import Budget
 from workers.unit import KeyColumn, KeyFile, Match
@@ -35,10 +36,12 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """The deletes of one match in scratch: rows of ``scope, seq, k0, …`` in canonical form."""
+    """The deletes of one match in scratch: rows of ``hash, scope, seq, k0, …`` in canonical form."""
 
-    #: Arrow streams.
-    parts: tuple[Path, ...]
+    #: Arrow streams of the parts that hold any.
+    paths: tuple[Path, ...]
+    #: How many parts keys are dealt to by their hashes.
+    parts: int
     #: File of the :class:`KeyFilter` of all keys.
     filter: Path
     #: Of each key column.
@@ -65,7 +68,7 @@ def key_names(columns: Sequence[KeyColumn]) -> list[str]:
 
 
 def arrow_schema(columns: Sequence[KeyColumn]) -> pa.Schema:
-    """What a spool holds."""
+    """What a spool holds besides the hashes of its keys."""
     keys = [(name, arrow_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
     return pa.schema([("scope", pa.int32()), ("seq", pa.int64()), *keys])
 
@@ -78,7 +81,16 @@ def spark_schema(columns: Sequence[KeyColumn]) -> str:
 
 def key_hashes(is_global: bool, file: KeyFile, columns: Sequence[pa.Array]) -> Hashes:
     """Hashes under which a file's keys are in the filter; those of a scoped delete reach its own scope only."""
-    return hash_keys(columns, 0 if is_global else file.scope + 1)
+    return hash_keys(columns, _seed(is_global, file))
+
+
+def part_hashes(is_global: bool, file: KeyFile, columns: Sequence[pa.Array], hashes: Hashes) -> Hashes:
+    """Hashes by which a file's keys are dealt to parts and looked up in them, from those of the filter."""
+    return whole_hashes(columns, _seed(is_global, file), hashes)
+
+
+def _seed(is_global: bool, file: KeyFile) -> int:
+    return 0 if is_global else file.scope + 1
 
 
 def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped: Callable[[], bool]) -> Spool:
@@ -91,75 +103,62 @@ def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped
     folder.mkdir()
     readers = min(_READERS, len(match.deletes))
     reader = replace(reader, batch_bytes=max(1 << 20, reader.batch_bytes // readers))
-    keys = KeyFilter.create(folder / "filter", sum(file.record_count for file in match.deletes), budget.broadcast_bytes)
+    expected = sum(file.record_count for file in match.deletes)
+    keys = KeyFilter.create(folder / "filter", expected, budget.broadcast_bytes)
     lock = threading.Lock()
-    parts = [_Part(folder / f"{number}.arrows", match.columns) for number in range(readers)]
-    free: SimpleQueue[_Part] = SimpleQueue()
-    for part in parts:
-        free.put(part)
+    schema = pa.schema([("hash", pa.uint64()), *arrow_schema(match.columns)])
+    parts = PartWriter(folder, schema, part_count(expected))
 
-    def read(file: KeyFile) -> None:
-        part = free.get()
-        try:
-            for batch in reader.read(file, required=True):
-                if stopped():
-                    raise Stopped
-                hashes = key_hashes(match.is_global, file, batch.columns)
-                with lock:
-                    keys.add(hashes)
-                part.write(file, batch)
-        finally:
-            free.put(part)
+    def read(file: KeyFile) -> _Seen:
+        seen = _Seen()
+        for batch in reader.read(file, required=True):
+            if stopped():
+                raise Stopped
+            hashes = key_hashes(match.is_global, file, batch.columns)
+            with lock:
+                keys.add(hashes)
+            hashes = part_hashes(match.is_global, file, batch.columns, hashes)
+            parts.write(_rows(schema, hashes, file, batch))
+            seen.add(match.columns, batch)
+        return seen
 
     pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
     try:
-        for _ in pool.map(read, match.deletes):
-            pass
+        seen = list(pool.map(read, match.deletes))
     finally:
         pool.shutdown(cancel_futures=True)
-        for part in parts:
-            part.close()
-    rows = sum(part.rows for part in parts)
+        paths = parts.close()
+    rows = sum(file.rows for file in seen)
     return Spool(
-        parts=tuple(part.path for part in parts if part.rows),
+        paths=paths,
+        parts=len(parts.paths),
         filter=folder / "filter",
-        bounds=_union([part.bounds for part in parts if part.bounds], len(match.columns)),
+        bounds=_union([file.bounds for file in seen if file.bounds], len(match.columns)),
         rows=rows,
-        bytes=sum(part.bytes for part in parts),
+        bytes=sum(file.bytes for file in seen),
         distinct=keys.distinct(rows),
     )
 
 
-def read_part(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, mapped into memory a batch at a time."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-        yield from stream
+def _rows(schema: pa.Schema, hashes: Hashes, file: KeyFile, batch: KeyBatch) -> pa.RecordBatch:
+    scope = pa.array(np.full(hashes.size, file.scope, np.int32))
+    seq = pa.array(np.full(hashes.size, file.sequence_number, np.int64))
+    return pa.RecordBatch.from_arrays([pa.array(hashes), scope, seq, *batch.columns], schema=schema)
 
 
-class _Part:
-    """What one reader writes."""
+@dataclass(slots=True)
+class _Seen:
+    """What a delete file was found to hold."""
 
-    def __init__(self, path: Path, columns: tuple[KeyColumn, ...]) -> None:
-        self.path = path
-        self.rows = 0
-        self.bytes = 0
-        self.bounds: tuple[Bounds | None, ...] = ()
-        self._columns = columns
-        self._schema = arrow_schema(columns)
-        self._stream = pa.ipc.new_stream(str(path), self._schema)
+    rows: int = 0
+    bytes: int = 0
+    bounds: tuple[Bounds | None, ...] = ()
 
-    def write(self, file: KeyFile, batch: KeyBatch) -> None:
-        rows = len(batch)
-        scope = pa.repeat(pa.scalar(file.scope, pa.int32()), rows)
-        seq = pa.repeat(pa.scalar(file.sequence_number, pa.int64()), rows)
-        self._stream.write_batch(pa.RecordBatch.from_arrays([scope, seq, *batch.columns], schema=self._schema))
-        bounds = bounds_of(self._columns, batch.columns)
+    def add(self, columns: tuple[KeyColumn, ...], batch: KeyBatch) -> None:
+        bounds = bounds_of(columns, batch.columns)
         self.bounds = _union([self.bounds, bounds], len(bounds)) if self.bounds else bounds
-        self.rows += rows
+        self.rows += len(batch)
         self.bytes += sum(array.nbytes for array in batch.columns)
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[Bounds | None, ...]:

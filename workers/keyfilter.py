@@ -7,6 +7,7 @@ let one row in a hundred through that does not match; rows that match always pas
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -28,6 +29,7 @@ _LOW_BITS: Final = np.uint64(63)
 _ONE: Final = np.uint64(1)
 #: Of a text, the first 32 bytes, the last 8 and the length are hashed.
 _TEXT_WORDS: Final = 4
+_TEXT_BYTES: Final = 8 * (_TEXT_WORDS + 1)
 _TEXT_FACTORS: Final = np.array(
     [0x9DDFEA08EB382D69, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53, 0x87C37B91114253D5], dtype=np.uint64
 )
@@ -43,7 +45,13 @@ class KeyFilter:
     def create(cls, path: Path, keys: int, max_bytes: int) -> Self:
         """An empty filter in a new file, sized for a number of keys."""
         words = max(1, min(keys * _BITS_PER_KEY // 64, max_bytes // 8, (1 << 32) - 1))
-        return cls(np.memmap(path, dtype=np.uint64, mode="w+", shape=(words,)))
+        with path.open("wb") as file:
+            # A full disk is an error here; a write to a mapped page that has no place on disk would end the process.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, words * 8)
+            else:
+                file.truncate(words * 8)
+        return cls(np.memmap(path, dtype=np.uint64, mode="r+", shape=(words,)))
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -83,7 +91,8 @@ def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0
     Args:
         columns: The keys.
         seed: Of all rows, or of each; other seeds give other hashes.
-        whole: Hash long texts to their end, so that few different keys have the same hash.
+        whole: Hash all bytes of long texts, so that few different keys have the same hash. Keys without texts of more
+            than 40 bytes have the same hash either way.
     """
     hashes = np.empty(len(columns[0]), dtype=np.uint64)
     hashes[:] = (np.atleast_1d(np.asarray(seed, dtype=np.uint64)) + _ONE) * _FINISH
@@ -100,6 +109,26 @@ def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0
     hashes *= _MIX
     hashes ^= hashes >> np.uint64(32)
     return hashes
+
+
+def whole_hashes(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64], hashes: Hashes) -> Hashes:
+    """The hashes of whole keys, where those that :func:`hash_keys` gives by default are known already."""
+    if any(_longest(column) > _TEXT_BYTES for column in columns):
+        return hash_keys(columns, seed, whole=True)
+    return hashes
+
+
+def _longest(column: pa.Array) -> int:
+    """Bytes of the longest text; 0 where there are none."""
+    if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not len(column):
+        return 0
+    return int(np.diff(_offsets(column)).max())
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where each text begins in the column's bytes, and where the last one ends."""
+    start, rows = column.offset, len(column)
+    return np.frombuffer(column.buffers()[1], dtype=np.int32)[start : start + rows + 1]
 
 
 def _masks(hashes: Hashes) -> Words:
@@ -127,9 +156,8 @@ def _words_of(column: pa.Array, whole: bool) -> list[Words]:
 
 def _text_words(column: pa.Array, whole: bool) -> list[Words]:
     """The lengths, and a word mixed of each text's bytes; neither depends on what else is in the column."""
-    rows, start = len(column), column.offset
-    _, offsets, data = column.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int32)[start : start + rows + 1].astype(np.int64)
+    rows, data = len(column), column.buffers()[2]
+    bounds = _offsets(column).astype(np.int64)
     begins, ends = bounds[:-1], bounds[1:]
     lengths = (ends - begins).view(np.uint64)
     content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
@@ -140,12 +168,6 @@ def _text_words(column: pa.Array, whole: bool) -> list[Words]:
     longest = int(lengths.max()) if rows else 0
     mixed = _first_bytes(windows, begins, lengths)
     last = ends - 8
-    if whole:
-        for index in range(1, -(-longest // 8)):
-            rest = np.flatnonzero(lengths > np.uint64(8 * index))
-            mixed[rest] *= _MIX
-            mixed[rest] ^= windows[np.minimum(begins[rest] + 8 * index, last[rest])]
-        return [lengths, mixed]
     for index in range(1, _TEXT_WORDS + 1):
         if longest <= 8 * index:
             break
@@ -154,6 +176,12 @@ def _text_words(column: pa.Array, whole: bool) -> list[Words]:
         at = np.minimum(begins + 8 * index, last) if index < _TEXT_WORDS else last
         word = windows[np.where(reached, at, 0)]
         mixed += np.where(reached, word, np.uint64(0)) * _TEXT_FACTORS[index - 1]
+    if whole and longest > _TEXT_BYTES:
+        long = np.flatnonzero(lengths > np.uint64(_TEXT_BYTES))
+        for index in range(_TEXT_WORDS, -(-longest // 8)):
+            rest = long[lengths[long] > np.uint64(8 * index)]
+            mixed[rest] *= _MIX
+            mixed[rest] ^= windows[np.minimum(begins[rest] + 8 * index, last[rest])]
     return [lengths, mixed]
 
 

@@ -58,7 +58,7 @@ class Budget:
     batch_bytes: int
     #: Rows that a rewrite gathers for a row group, or sorts at a time, for each core.
     rows_bytes: int
-    #: Deletes of one match that are held in memory as an index.
+    #: Deletes of one match that become an index in scratch: as much as the kernel can keep of files beside the heap.
     index_bytes: int
 
     @property
@@ -91,8 +91,8 @@ class Budget:
             batch_bytes=min(max((share - heap) // (16 * cores), 2 * _MB), 32 * _MB),
             # Held in Arrow, and encoded beside it.
             rows_bytes=min(max((share - heap) // (8 * cores), 8 * _MB), 256 * _MB),
-            # Held twice over while it is made, and mapped by all tasks from then on.
-            index_bytes=min(max((share - heap) // 16, 8 * _MB), 128 * _MB),
+            # The other half is for what tasks hold in memory.
+            index_bytes=max((share - heap) // 2, 8 * _MB),
         )
 
 

@@ -1,7 +1,7 @@
 """The match: a join of data rows with deletes that has the sequence number as its second condition.
 
-Deletes that fit the budget become an index that the tasks that read look rows up in. Others are joined by Spark, which
-shuffles, sorts and spills them.
+Deletes become an index in scratch that the tasks that read look rows up in. What scratch and the machine's memory
+for files cannot hold is joined by Spark, which shuffles, sorts and spills it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -19,18 +19,23 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from workers import allocation
 from workers.batches import gathered
-from workers.deletes import Spool, key_names, read_part, spark_schema, spool
+from workers.deletes import Spool, Stopped, key_names, spark_schema, spool
 from workers.failures import told
-from workers.keyindex import ROW_BYTES, KeyIndex
+from workers.keyindex import ROW_BYTES, write_index
+from workers.keyparts import read_part
 from workers.keys import KeyReader
 from workers.lazysession import LazySession
 from workers.machine import Budget
 from workers.positionruns import PositionRuns, written
 from workers.scan import Piece, Scan, pieces
+from workers.spread import spread
 from workers.unit import Match
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+#: Deletes that a task of their own is worth.
+_TASK_DELETES: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -60,13 +65,26 @@ class Matcher:
         if not deletes.rows:
             return []
         work = pieces(match)
-        data = Scan(reader, match.is_global, deletes.filter, deletes.bounds, self.scratch)
+        data = Scan(reader, match.is_global, deletes, self.scratch)
         if deletes.bytes + deletes.rows * ROW_BYTES <= self.budget.index_bytes:
-            index = self.scratch / name / "index"
-            KeyIndex.create(index, deletes, match.is_global)
-            allocation.trim()  # 80 MB of 300 after three million keys
-            return data.removed(self.session, work, self.budget.cores, index, name, self.stopped)
+            self._write_index(deletes, match.is_global)
+            return data.removed(self.session, work, self.budget.cores, name, self.stopped)
         return written(self._joined(match, deletes, data, work), self.scratch, name)
+
+    def _write_index(self, deletes: Spool, is_global: bool) -> None:
+        """Replace the parts of a spool by their indexes."""
+        paths, stopped = deletes.paths, self.stopped
+        tasks = max(1, min(self.budget.cores, deletes.rows // _TASK_DELETES))
+
+        def work(number: int) -> Iterator[None]:
+            for path in paths[number::tasks]:
+                if stopped():
+                    raise Stopped
+                write_index(path, is_global)
+            allocation.trim()  # 80 MB of 300 after three million keys
+            yield from ()
+
+        spread(self.session, tasks, self.scratch, work)
 
     def _joined(self, match: Match, deletes: Spool, data: Scan, work: Sequence[Piece]) -> DataFrame:
         """The rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
@@ -75,7 +93,7 @@ class Matcher:
         # What keys take in Spark's heap is known by their number.
         small = deletes.broadcast_bytes <= self.budget.broadcast_bytes
         frame = self._deletes(match, deletes).hint("broadcast" if small else "merge")
-        left, right = data.candidates(self.session, work, self.budget.cores).alias("d"), frame.alias("e")
+        left, right = data.passed(self.session, work, self.budget.cores).alias("d"), frame.alias("e")
         keys = [f.col(f"d.{key}").eqNullSafe(f.col(f"e.{key}")) for key in key_names(match.columns)]
         conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
         if not match.is_global:
@@ -86,14 +104,15 @@ class Matcher:
         """The deletes as ``seq, scope, k0, …``; keys that come again and again once, with their highest number."""
         from pyspark.sql import functions as f
 
-        parts, cores, scratch = deletes.parts, self.budget.cores, self.scratch
+        parts, cores, scratch = deletes.paths, self.budget.cores, self.scratch
+        names = ["scope", "seq", *key_names(match.columns)]
         shares = [parts[index::cores] for index in range(min(cores, len(parts)))]
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with told(scratch):
                 for batch in batches:
                     for index in batch.column(0).to_pylist():
-                        yield from gathered(rows for part in shares[index] for rows in read_part(part))
+                        yield from gathered(rows for part in shares[index] for rows in read_part(part, names))
 
         # What keys are the same by: those of a scoped delete only within their scope.
         group = key_names(match.columns) if match.is_global else ["scope", *key_names(match.columns)]

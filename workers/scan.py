@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workers import allocation, candidates
 from workers.batches import gathered
-from workers.bounds import Bounds, may_match
+from workers.bounds import may_match
+from workers.candidates import Candidates
 from workers.counter import count
 from workers.dealing import dealt
-from workers.deletes import Stopped, arrow_schema, key_hashes, spark_schema
+from workers.deletes import Spool, Stopped, arrow_schema, key_hashes, part_hashes, spark_schema
 from workers.failures import told
 from workers.fields import Leaf
-from workers.keyfilter import KeyFilter
+from workers.keyfilter import Hashes, KeyFilter
 from workers.keyindex import KeyIndex
 from workers.keys import KeyBatch, KeyReader
 from workers.lazysession import LazySession
@@ -36,8 +38,10 @@ _TASKS_PER_CORE: Final = 3
 #: What opening a file costs, in rows read in that time, and what a task of its own is worth.
 FILE_ROWS: Final = 50_000
 _TASK_ROWS: Final = 1_000_000
-#: Rows that are looked up in an index at a time, at least, as far as a file has them.
+#: Rows that are looked up in an index at a time, about. Each time the pages of a large index are mapped again, so that
+#: more are worth their memory.
 _LOOKED_UP: Final = 1 << 15
+_LOOKED_UP_IN_PARTS: Final = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,7 @@ class Scan:
 
     reader: KeyReader
     is_global: bool
-    #: File of the filter of the deletes' keys.
-    keys: Path
-    #: Of the deletes' keys.
-    bounds: tuple[Bounds | None, ...]
+    deletes: Spool
     scratch: Path
 
     def removed(
@@ -85,33 +86,34 @@ class Scan:
         session: LazySession,
         pieces: Sequence[Piece],
         cores: int,
-        index: Path,
         name: str,
         stopped: Callable[[], bool],
     ) -> list[PositionRuns]:
-        """The rows that the deletes of an index remove, in files of scratch that begin with ``name``."""
+        """The rows that the deletes, made into an index, remove; in files of scratch that begin with ``name``."""
         tasks = _tasks(pieces, cores)
 
         def work(number: int) -> Iterator[PositionRuns]:
-            keys, deletes = KeyFilter.open(self.keys), KeyIndex.open(index, self.is_global)
+            keys = KeyFilter.open(self.deletes.filter)
+            index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
+            rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
+            found = (some for piece in tasks[number] for some in self._candidates(piece, keys, stopped))
             with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
-                for piece in tasks[number]:
-                    file = piece.file
-                    for positions, columns in _together(self._candidates(piece, keys, stopped)):
-                        gone = deletes.removes(columns, file.scope, file.sequence_number)
-                        writer.add(file.index, positions[gone])
+                for several in candidates.gathered(found, rows, self.reader.batch_bytes):
+                    for file, positions in candidates.removed(index, several):
+                        writer.add(file, positions)
                 yield writer.close()
+            allocation.trim()
 
         return spread(session, len(tasks), self.scratch, work)
 
-    def candidates(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+    def passed(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
         """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
         tasks = _tasks(pieces, cores)
         schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
 
         def rows(piece: Piece, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
             file = piece.file
-            for batch, found in self._candidates(piece, keys, lambda: False):
+            for batch, found, _ in self._passed(piece, keys, lambda: False):
                 columns = [
                     pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
                     pa.array(found + batch.start),
@@ -123,48 +125,38 @@ class Scan:
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with told(self.scratch):
-                keys = KeyFilter.open(self.keys)
+                keys = KeyFilter.open(self.deletes.filter)
                 work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
                 yield from gathered(batch for piece in work for batch in rows(piece, keys))
 
         ids = session.range(0, len(tasks), 1, len(tasks))
         return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
 
-    def _candidates(
+    def _candidates(self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]) -> Iterator[Candidates]:
+        for batch, found, hashes in self._passed(piece, keys, stopped):
+            columns = tuple(column.take(pa.array(found)) for column in batch.columns)
+            hashes = part_hashes(self.is_global, piece.file, columns, hashes[found])
+            yield Candidates(piece.file, found + batch.start, hashes, columns)
+
+    def _passed(
         self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]
-    ) -> Iterator[tuple[KeyBatch, Positions]]:
-        """Batches of a piece with the rows that may match: row groups go by statistics, rows by the filter."""
+    ) -> Iterator[tuple[KeyBatch, Positions, Hashes]]:
+        """Batches of a piece with the rows that may match, and the hashes by which the filter knows all rows.
+
+        Row groups go by statistics, rows by the filter.
+        """
         file = piece.file
         for batch in self.reader.read(file, share=piece.share, keep=self._keep):
             if stopped():
                 raise Stopped
-            found = np.flatnonzero(keys.may_contain(key_hashes(self.is_global, file, batch.columns)))
+            hashes = key_hashes(self.is_global, file, batch.columns)
+            found = np.flatnonzero(keys.may_contain(hashes))
             if found.size:
-                yield batch, found
+                yield batch, found, hashes
         count(self.scratch, file.index)
 
     def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
-        return may_match(group, self.reader.columns, leaves, self.bounds)
-
-
-def _together(
-    candidates: Iterator[tuple[KeyBatch, Positions]],
-) -> Iterator[tuple[Positions, list[pa.Array]]]:
-    """Positions and keys of the candidates of several batches: together they are looked up in half the time."""
-    waiting: list[tuple[Positions, list[pa.Array]]] = []
-    for batch, found in candidates:
-        rows = pa.array(found)
-        waiting.append((found + batch.start, [column.take(rows) for column in batch.columns]))
-        if sum(positions.size for positions, _ in waiting) >= _LOOKED_UP:
-            yield _joined(waiting)
-            waiting = []
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(some: Sequence[tuple[Positions, list[pa.Array]]]) -> tuple[Positions, list[pa.Array]]:
-    positions, columns = zip(*some, strict=True)
-    return np.concatenate(positions), [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
+        return may_match(group, self.reader.columns, leaves, self.deletes.bounds)
 
 
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
