@@ -17,7 +17,7 @@ from producer.history import report_from_history
 from producer.messages import JobId, Report, Request, Status
 from producer.messenger import Messenger
 from producer.settings import Settings
-from producer.store import JobStore
+from producer.store import JobStore, branches_of
 
 _LOOKS = 10
 _PAUSE = 0.1  # seconds
@@ -64,7 +64,9 @@ class Job:
 
     @cached_property
     def _store(self) -> JobStore:
-        return JobStore(self._table.io, self._table.metadata.location, self.name.token)
+        return JobStore(
+            self._table.io, self._table.metadata.location, self.name.token, branches_of(self._table.metadata)
+        )
 
     def progress(self) -> Progress:
         """How far the job is.
@@ -178,7 +180,10 @@ class Job:
         """A job that a Redis lost before it was planned is known to nobody but to who asked for it."""
         if self._request is None or self._settings.local or not self._board or self._board.knows(self.id):
             return
-        if self._store.current(self.name.operation) is None and self._board.enqueue(self._request) == self.id:
+        if (
+            self._store.current(self.name.operation, self._request.branch) is None
+            and self._board.enqueue(self._request) == self.id
+        ):
             Messenger(self._settings).plan(self._request)
 
     def _resume_planning(self) -> None:
@@ -198,8 +203,7 @@ class Job:
             raise
         if plan is not None:
             return None
-        last = self._store.last(self.name.operation)
-        if last is not None and last.job == self.id:
+        if (last := self._store.last(self.name.operation, self.id)) is not None:
             return last
         fresh = open_table(self.name.catalog, self.name.table)
         if (report := report_from_history(fresh.metadata, self.name, self.id)) is not None:
