@@ -117,8 +117,8 @@ def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             for operation in Operation:
                 branches = branches_of(table.metadata)
                 found, wrong = JobStore(table.io, table.metadata.location, "", branches).currents(operation)
-                for error in wrong:  # the board may know the job, or somebody newer
-                    log.warning("%s", error)
+                for what in wrong:  # the board may know the job, or somebody newer
+                    log.warning("%s", what)
                 for current in found:
                     if _about(current, catalog, name):
                         yield current, JobStore(table.io, table.metadata.location, current.token, branches)
