@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
+from producer.columns import unloadable_column
 from producer.errors import Corrupt, Reason, Refused
 from producer.masking import learn
 
@@ -44,7 +45,7 @@ def open_table(catalog: str, table: str) -> Table:
     """A freshly loaded table.
 
     Raises:
-        Refused: there is no such catalog or table, access is denied, or the format version is unknown.
+        Refused: there is no such catalog or table, access is denied, or its version or a column type is not known.
         Corrupt: the table's metadata file is missing or cannot be read.
     """
     opened = open_catalog(catalog)
@@ -56,7 +57,11 @@ def open_table(catalog: str, table: str) -> Table:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         raise Refused(Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}.") from error
-    except ValidationError as error:
+    except (ValidationError, pydantic.ValidationError) as error:
+        if (column := unloadable_column(error)) is not None:
+            name, type_ = column
+            sentence = f"Column {name} of {table} is of type {type_}: tables with such columns are not read so far."
+            raise Refused(Reason.COLUMN_TYPE, sentence) from error
         kind, message = _first(error)
         if kind == "union_tag_invalid":  # PyIceberg tells versions apart by this field
             sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."
@@ -91,11 +96,12 @@ def table_names(catalog: Catalog) -> Iterator[str]:
             continue  # this kind of catalog has no nested namespaces
 
 
-def _first(error: ValidationError) -> tuple[str, str]:
+def _first(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:
     """What is wrong first, by pydantic's name of it and in a sentence."""
-    if isinstance(error.__cause__, pydantic.ValidationError):
-        first = error.__cause__.errors()[0]
-        return first["type"], first["msg"]
+    for told in (error, error.__cause__):
+        if isinstance(told, pydantic.ValidationError):
+            first = told.errors()[0]
+            return first["type"], first["msg"]
     return "", _line(error)
 
 

@@ -15,14 +15,14 @@ from producer import shares as sharing
 from producer.candidates import Candidate, Evaluator, explain
 from producer.dangling import LiveData
 from producer.groups import FileGroup, bundles_in_order, cut, in_order, truncated, worthwhile
-from producer.manifests import LiveFile, read_manifest_list, read_manifests
+from producer.manifests import read_manifest_list, read_manifests
 from producer.options import Options
 from producer.partitions import PartitionKey
 from producer.plans import Plan, Unit, UnitHeader
 from producer.reach import DeleteIndex
 from producer.selection import Selection
 from producer.thresholds import resolve
-from producer.units import Planned, UnitMaker, refused_label
+from producer.units import PartitionOrder, Planned, UnitMaker, refused_label
 
 
 class CompactionPlanning:
@@ -98,16 +98,13 @@ class CompactionPlanning:
 
     def _partitions(self, partitions: dict[PartitionKey | None, list[Candidate]]) -> Iterator[FileGroup]:
         """Each partition's candidates, in the order in which they came to the table."""
-        labels: dict[PartitionKey, str] = {}
+        orders: dict[PartitionKey, PartitionOrder] = {}
 
-        def label(file: LiveFile) -> str:
-            if file.partition_key not in labels:
-                labels[file.partition_key] = self.maker.label(file)
-            return labels[file.partition_key]
-
-        def place(candidate: Candidate) -> tuple[int, str, int, str]:
+        def place(candidate: Candidate) -> tuple[int, PartitionOrder, int, str]:
             file = candidate.file
-            return file.spec_id, label(file), file.sequence_number, file.path
+            if file.partition_key not in orders:
+                orders[file.partition_key] = self.maker.order(file)
+            return file.spec_id, orders[file.partition_key], file.sequence_number, file.path
 
         foreign = partitions.get(None, [])
         # What conflicted goes apart: rows that move to other partitions conflict with more of what others write.
@@ -116,9 +113,10 @@ class CompactionPlanning:
         whole = []
         for key, candidates in partitions.items():
             ordered = tuple(sorted(candidates, key=place))
-            names = list(dict.fromkeys(label(candidate.file) for candidate in ordered))
-            more = f" +{len(names) - 1} more" if len(names) > 1 else ""
-            whole.append(FileGroup(names[0] + more, ordered, routed=key is None))
+            others = len({candidate.file.partition_key for candidate in ordered}) - 1
+            more = f" +{others} more" if others else ""
+            label = self.maker.label(ordered[0].file) + more
+            whole.append(FileGroup(label, ordered, routed=key is None))
         yield from sorted(whole, key=lambda group: (group.routed, group.label))
 
     def _readable(self, whole: FileGroup) -> Iterator[FileGroup]:

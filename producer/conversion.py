@@ -89,9 +89,9 @@ class ConversionPlanning:
 
     def _shares(self) -> Iterable[Share]:
         by_scope = self._reached()
-        labelled = sorted((self.maker.label(files[0][0]), key) for key, files in by_scope.items())
-        for label, key in labelled:
+        for key in sorted(by_scope, key=lambda key: self.maker.order(by_scope[key][0][0])):
             files = sorted(by_scope[key], key=lambda item: item[0].path)
+            label = self.maker.label(files[0][0])
             refusals = {item[0].path: reason for item in files if (reason := self.maker.refusal(item)) is not None}
             readable = tuple(item for item in files if item[0].path not in refusals)
             if readable:

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     BROKER = "broker"
     FILE_FORMAT = "file format"
     KEY_TYPE = "key type"
+    COLUMN_TYPE = "column type"
     ENCRYPTED = "encrypted file"
     MESSAGE = "message"
 

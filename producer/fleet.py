@@ -189,13 +189,14 @@ def _tables(catalog: str) -> list[Table]:
 
 
 def _jobs(table: Table) -> list[tuple[str, float]]:
-    """Jobs that have committed to a table, and the one that is at work on it."""
+    """Jobs that have committed to a table, and those that are at work on its branches."""
     from producer.history import jobs_of
-    from producer.store import JobStore
+    from producer.store import JobStore, branches_of
 
     found = dict(jobs_of(table.metadata))
     for operation in Operation:
-        current = JobStore(table.io, table.metadata.location, "").current(operation)
-        if current is not None and JobId.parse(current.job).table:
-            found.setdefault(current.job, current.submitted)
+        currents, _ = JobStore(table.io, table.metadata.location, "", branches_of(table.metadata)).currents(operation)
+        for current in currents:
+            if JobId.parse(current.job).table:
+                found.setdefault(current.job, current.submitted)
     return list(found.items())

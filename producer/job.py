@@ -67,9 +67,11 @@ class Job:
 
     @cached_property
     def _store(self) -> JobStore:
-        from producer.store import JobStore
+        from producer.store import JobStore, branches_of
 
-        return JobStore(self._table.io, self._table.metadata.location, self.name.token)
+        return JobStore(
+            self._table.io, self._table.metadata.location, self.name.token, branches_of(self._table.metadata)
+        )
 
     def progress(self) -> Progress:
         """How far the job is.
@@ -183,7 +185,10 @@ class Job:
         """A job that a Redis lost before it was planned is known to nobody but to who asked for it."""
         if self._request is None or self._settings.local or not self._board or self._board.knows(self.id):
             return
-        if self._store.current(self.name.operation) is None and self._board.enqueue(self._request) == self.id:
+        if (
+            self._store.current(self.name.operation, self._request.branch) is None
+            and self._board.enqueue(self._request) == self.id
+        ):
             Messenger(self._settings).plan(self._request)
 
     def _resume_planning(self) -> None:
@@ -203,8 +208,7 @@ class Job:
             raise
         if plan is not None:
             return None
-        last = self._store.last(self.name.operation)
-        if last is not None and last.job == self.id:
+        if (last := self._store.last(self.name.operation, self.id)) is not None:
             return last
         from producer.catalog import open_table
         from producer.history import report_from_history

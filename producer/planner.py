@@ -6,6 +6,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from producer.columns import column_that_is_not_rewritten
 from producer.compaction import CompactionPlanning
 from producer.conversion import ConversionPlanning
 from producer.errors import Reason, Refused
@@ -43,7 +44,7 @@ def check(table: Table, request: Request) -> str | None:
     """What can be said from the table's metadata alone: a sentence when there is nothing to do.
 
     Raises:
-        Refused: the format version, the branch, the filter or the options do not allow the request.
+        Refused: the format version, the branch, the filter, the options or a column's type do not allow it.
     """
     version = table.metadata.format_version
     if version > max(SUPPORTED_VERSIONS):
@@ -54,6 +55,10 @@ def check(table: Table, request: Request) -> str | None:
     Selection(request.where, table.metadata)
     if request.operation is Operation.COMPACT:
         resolve(Options.parse(request.options), table.metadata)
+        if (column := column_that_is_not_rewritten(table.schema())) is not None:
+            name = table.schema().find_column_name(column.field_id)
+            sentence = f"Column {name} of {request.table} is of type {column.field_type}: it is not compacted so far."
+            raise Refused(Reason.COLUMN_TYPE, sentence)
     elif version == 1:
         return "a table of format version 1 has no row-level deletes"
     return "the table has no snapshot" if head is None else None

@@ -181,6 +181,12 @@ class Plan(Value):
         return f"{self.request.job}#{self.round}"
 
     @property
+    def hopeless(self) -> bool:
+        """Whether every unit is refused, and nothing else is to be done."""
+        retiring = any(r.complete and not r.units for r in self.retirements)
+        return bool(self.units) and all(u.refused for u in self.units) and not retiring and not self.dangling
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing to stage and nothing to retire."""
         return not self.units and not self.dangling and not any(r.complete for r in self.retirements)

@@ -6,15 +6,21 @@ location, a name that Iceberg's orphan clean-ups leave alone; all of them are go
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from typing import Final
 
 from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from producer.errors import Corrupt
+from producer.errors import Corrupt, IcefleetError, Newer
 from producer.messages import Operation, Report, Request
 from producer.plans import Plan, Unit
 from producer.records import Records, parallel
@@ -31,11 +37,13 @@ class JobStore:
         io: The table's file access.
         location: The table's location.
         token: The last part of the job's id.
+        branches: The table's, whose notes are looked through for those of the job.
     """
 
-    def __init__(self, io: FileIO, location: str, token: str) -> None:
+    def __init__(self, io: FileIO, location: str, token: str, branches: Iterable[str] = (MAIN_BRANCH,)) -> None:
         self.io = io
         self.location = location.rstrip("/")
+        self.branches = tuple(dict.fromkeys([MAIN_BRANCH, *branches]))
         self._token = token
         self._table = Records(io, f"{self.location}/{ROOT}")
         self._job = self._table.below(token)
@@ -81,24 +89,48 @@ class JobStore:
     # -- the table ---------------------------------------------------------------------------------------------
 
     def write_current(self, request: Request) -> None:
-        """Note at the table which job works on it, so that a sweeper finds it when everything else is lost."""
-        self._table.write(f"current-{request.operation}", request)
+        """Note at the table which job works on a branch, so that a sweeper finds it when everything else is lost."""
+        name = _current(request.operation, MAIN_BRANCH)
+        if request.branch == MAIN_BRANCH:
+            # A version that knew one note for the whole table may have left it for a job on another branch.
+            older = self._table.read(name, Request)
+            if older is not None and older.branch != MAIN_BRANCH:
+                self._table.write(_current(older.operation, older.branch), older)
+        self._table.write(_current(request.operation, request.branch), request)
 
-    def current(self, operation: Operation) -> Request | None:
-        """The job that works on the table; None when nobody can tell."""
-        return self._table.read(f"current-{operation}", Request)
+    def current(self, operation: Operation, branch: str = MAIN_BRANCH) -> Request | None:
+        """The job that works on a branch; None when nobody can tell."""
+        own = self._table.read(_current(operation, branch), Request)
+        if own is not None or branch == MAIN_BRANCH:
+            return own
+        shared = self._table.read(_current(operation, MAIN_BRANCH), Request)
+        return shared if shared is not None and shared.branch == branch else None
 
-    def load_current(self, operation: Operation) -> Request | None:
-        """The job that works on the table; raises Corrupt when there is one and nobody can tell which."""
-        return self._table.load(f"current-{operation}", Request)
+    def currents(self, operation: Operation) -> tuple[list[Request], list[IcefleetError]]:
+        """The jobs that work on the branches, and what is wrong with the notes that cannot be read."""
 
-    def write_last(self, report: Report) -> None:
-        """Leave a report at the table, where there is no Redis to keep it; the next one takes its place."""
-        self._table.write(f"last-{report.operation}", report)
+        def look(branch: str) -> Request | IcefleetError | None:
+            try:
+                return self._table.load(_current(operation, branch), Request)
+            except (Corrupt, Newer) as error:
+                return error
 
-    def last(self, operation: Operation) -> Report | None:
-        """The report that was left at the table."""
-        return self._table.read(f"last-{operation}", Report)
+        found = parallel(look, self.branches)
+        requests = {request.job: request for request in found if isinstance(request, Request)}
+        return list(requests.values()), [error for error in found if isinstance(error, IcefleetError)]
+
+    def noted(self, operation: Operation, job: str) -> Request | None:
+        """What was asked for by a job that works on one of the branches; None when nobody can tell."""
+        return next((request for request in self.currents(operation)[0] if request.job == job), None)
+
+    def write_last(self, report: Report, branch: str = MAIN_BRANCH) -> None:
+        """Leave a report at the table, where there is no Redis to keep it; the branch's next one takes its place."""
+        self._table.write(_last(report.operation, branch), report)
+
+    def last(self, operation: Operation, job: str | None = None) -> Report | None:
+        """The report of a job that was left at the table; of any job, where none is named."""
+        found = (self._table.read(_last(operation, branch), Report) for branch in self.branches)
+        return next((report for report in found if report is not None and job in (None, report.job)), None)
 
     # -- plans -------------------------------------------------------------------------------------------------
 
@@ -181,18 +213,26 @@ class JobStore:
         self._job.delete("cancelled")
         self._job.delete("closing")
 
-    def forget(self) -> None:
-        """Delete the conclusion, when it is known elsewhere; nothing tells of the job here any more."""
+    def forget(self, branch: str = MAIN_BRANCH) -> None:
+        """Delete the conclusion, when it is known elsewhere; nothing tells of the job here any more.
+
+        Args:
+            branch: The job's, which may have been dropped meanwhile.
+        """
         self._job.delete("conclusion")
-        for operation in Operation:
-            try:
-                current = self.load_current(operation)
-            except Corrupt:  # of no use to anybody
-                self._table.delete(f"current-{operation}")
-                continue
-            if current is not None and current.token == self._token:
-                self._table.delete(f"current-{operation}")
+        parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
         self.remove_folders()
+
+    def _forget_current(self, own: str, of: tuple[Operation, str]) -> None:
+        name, branch = _current(*of), of[1]
+        try:
+            current = self._table.load(name, Request)
+        except Corrupt:
+            if branch == own:  # of no use to anybody
+                self._table.delete(name)
+            return
+        if current is not None and current.token == self._token:
+            self._table.delete(name)
 
     def remove_folders(self) -> None:
         """Remove the job's folders where they are empty: local disks keep them, object stores have none."""
@@ -205,3 +245,27 @@ class JobStore:
                 os.rmdir(entry)
             os.rmdir(local)
             os.rmdir(os.path.dirname(local))
+
+
+def branches_of(metadata: TableMetadata) -> list[str]:
+    """The branches of a table."""
+    return [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
+
+
+def _current(operation: Operation, branch: str) -> str:
+    return _of_branch(f"current-{operation}", branch)
+
+
+def _last(operation: Operation, branch: str) -> str:
+    return _of_branch(f"last-{operation}", branch)
+
+
+def _of_branch(name: str, branch: str) -> str:
+    """The name of a record of a branch: that of the table for main, as it was when there was one record for a table.
+
+    Branches may have any name, of any length, and storage may not tell upper from lower case: a digest does.
+    """
+    if branch == MAIN_BRANCH:
+        return name
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", branch)[:40].strip("-")
+    return "-".join([name, *([readable] if readable else []), hashlib.sha256(branch.encode()).hexdigest()[:16]])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+from urllib.parse import quote_plus
 
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table.metadata import TableMetadata
@@ -15,6 +16,8 @@ from producer.partitions import encode_partition, partition_path, partition_type
 from producer.plans import DataFile, EqualityDeleteFile, Plan, PositionDeleteFile, Scope, Unit, UnitHeader, VectorRef
 from producer.reach import DeleteIndex, Group, Positions, Reach
 
+#: A partition's label, spec id and values in hexadecimal, nulls first.
+PartitionOrder: TypeAlias = tuple[str, int, tuple[tuple[bool, str], ...]]
 #: A data file with the equality deletes that may remove rows of it.
 Reached: TypeAlias = tuple[LiveFile, tuple[Reach, ...]]
 
@@ -119,8 +122,21 @@ class UnitMaker:
         )
 
     def label(self, file: LiveFile) -> str:
-        """What a person reads of a file's partition."""
-        return partition_path(self._metadata, self._metadata.specs()[file.spec_id], file.partition) or "unpartitioned"
+        """What a person reads of a file's partition; the text ``null`` is quoted, which tells it from a null value."""
+        spec = self._metadata.specs()[file.spec_id]
+        parts = partition_path(self._metadata, spec, file.partition).split("/")
+        for position, field in enumerate(spec.fields):
+            if file.partition[position] == "null":
+                parts[position] = f"{quote_plus(field.name)}='null'"
+        return "/".join(parts) or "unpartitioned"
+
+    def order(self, file: LiveFile) -> PartitionOrder:
+        """What partitions are sorted by: as a person reads them, and those that look alike by their values.
+
+        Values themselves do not compare: null is of no type, and NaN is in no order.
+        """
+        scope = self.scope(file)
+        return scope.label, scope.spec_id, tuple((value is not None, value or "") for value in scope.values)
 
     def refusal(self, reached: Reached) -> str | None:
         """Why a data file with its deletes cannot be worked on; a sentence that names the file at fault."""

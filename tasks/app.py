@@ -196,7 +196,7 @@ def _finish(request: Request, report: Report, store: JobStore | None) -> str:
     else:
         _leave_on_storage(request, report)
     if store is not None:
-        store.forget()
+        store.forget(request.branch)
     if (following := board.release(request)) is not None:
         Messenger(settings).plan(following)
     log.info("%s: %s", request.job, report.model_dump_json())
@@ -206,6 +206,6 @@ def _finish(request: Request, report: Report, store: JobStore | None) -> str:
 def _leave_on_storage(request: Request, report: Report) -> None:
     """Without a Redis the report stays at the table for whoever asks, until the next one takes its place."""
     try:
-        JobContext.open(request.job).store.write_last(report)
+        JobContext.open(request.job).store.write_last(report, request.branch)
     except IcefleetError as error:
         log.warning("%s has ended as %s, and its table does not keep the report: %s", request.job, report.status, error)

@@ -109,7 +109,7 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
         Failed: the table is gone, or all attempts lost.
         Unanswered: see there.
     """
-    attempts = _Attempts(context, plan, _rules(plan, staged), failed)
+    attempts = _Attempts(context, plan, _rules(context, plan, staged), failed)
     retrying = Retrying(
         stop=stop_after_attempt(settings.commit_attempts),
         wait=wait_random_exponential(multiplier=0.1, max=10),
@@ -140,10 +140,10 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
     return done
 
 
-def _rules(plan: Plan, staged: Mapping[int, Staged]) -> Rules:
+def _rules(context: JobContext, plan: Plan, staged: Mapping[int, Staged]) -> Rules:
     if plan.request.operation is messages.Operation.COMPACT:
         return CompactionRules(plan, staged)
-    return ConversionRules(plan, staged)
+    return ConversionRules(plan, staged, context.store.at(plan).unit)
 
 
 def _attempt(attempts: _Attempts) -> Committed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -19,6 +19,8 @@ from tasks.cleanup import merged_path
 from tasks.decision import Decision, Merge, decide
 from tasks.entries import NewFile, PartitionTuples, new_data_file
 from tasks.head import Head
+from tasks.outdated import UnitOf, outdated_files
+from tasks.since import DeletesSince
 from workers.position_deletes import POS_ID
 from workers.puffin import PuffinWriter, read_vector
 from workers.unit import VectorRef
@@ -30,10 +32,18 @@ class ConversionRules:
 
     plan: Plan
     staged: Mapping[int, Staged]
+    #: Reads what a unit was made of.
+    unit_of: UnitOf
+    since: DeletesSince = field(default_factory=DeletesSince)
 
     def change(self, table: Table, head: Head) -> ConversionChange:
-        """What may be committed on a head."""
-        decision = decide(self.plan, self.staged, head)
+        """What may be committed on a head.
+
+        Raises:
+            Corrupt: the record of a unit is needed, and is missing or cannot be read.
+        """
+        outdated = outdated_files(self.plan, self.staged, self.unit_of, head, self.since)
+        decision = decide(self.plan, self.staged, head, outdated)
         return ConversionChange(self.plan, decision, self._setbacks(decision.again))
 
     def left_behind(self, table: Table) -> tuple[Setback, ...]:

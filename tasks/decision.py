@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from producer.manifests import LiveFile
 from producer.plans import Plan, Retirement, VectorRef
 from producer.staging import Staged, StagedDeleteFile, StagedVector
 from producer.units import vector_ref
 from tasks.head import Head
+from tasks.outdated import OutdatedFile
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Decision:
     retired: tuple[LiveFile, ...]
     #: Vectors and position delete files whose content is part of what is added, or that no live file needs.
     superseded: tuple[LiveFile, ...]
-    #: Equality deletes whose scope changed so that it must be planned again.
+    #: Equality deletes that must be planned again: data files that they reach are new, or were not staged rightly.
     again: frozenset[str]
 
     @property
@@ -54,23 +56,27 @@ class Decision:
         return frozenset(d.path for _, d in self.deletes) | frozenset(v.path for _, v in self.vectors)
 
 
-def decide(plan: Plan, staged: Mapping[int, Staged], head: Head) -> Decision:
+def decide(
+    plan: Plan,
+    staged: Mapping[int, Staged],
+    head: Head,
+    outdated: Mapping[int, Collection[OutdatedFile]] = MappingProxyType({}),
+) -> Decision:
     """Check all staged units against the head.
 
     Args:
         plan: What was planned, and at which snapshot.
         staged: The units that are staged, by number; the others failed.
         head: The branch's head at this attempt.
+        outdated: For each unit the data files that nothing may be committed for.
     """
     useful = {number: unit for number, unit in staged.items() if _useful(plan, number, head)}
-    lost = {number for number, unit in useful.items() if any(_vector_vanished(v, head) for v in unit.vectors)}
+    dropped = {file.path for files in outdated.values() for file in files} | head.gone_data
     deletes, vectors, merges, superseded = [], [], [], {}
-    for number, unit in useful.items():
-        if number in lost:
-            continue
-        deletes += [(unit, d) for d in unit.deletes if not set(d.targets) <= head.gone_data]
+    for unit in useful.values():
+        deletes += [(unit, d) for d in unit.deletes if not set(d.targets) <= dropped]
         for vector in unit.vectors:
-            if vector.target in head.gone_data:
+            if vector.target in dropped:
                 continue
             live = head.vectors.get(vector.target)
             if live is not None:
@@ -88,9 +94,14 @@ def decide(plan: Plan, staged: Mapping[int, Staged], head: Head) -> Decision:
     retired, again = [], set()
     for retirement in plan.retirements:
         live = head.equality_deletes.get(retirement.path)
-        if live is None or not retirement.complete or not staged.keys() >= set(retirement.units):
+        if live is None:
             continue
-        if lost & set(retirement.units) or _reaches_unscanned(retirement, live, head):
+        if any(file.is_reached_by(retirement) for unit in retirement.units for file in outdated.get(unit, ())):
+            again.add(retirement.path)
+            continue
+        if not retirement.complete or not staged.keys() >= set(retirement.units):
+            continue
+        if _reaches_unscanned(retirement, live, head):
             again.add(retirement.path)
         else:
             retired.append(live)
@@ -102,16 +113,6 @@ def decide(plan: Plan, staged: Mapping[int, Staged], head: Head) -> Decision:
 def _useful(plan: Plan, unit: int, head: Head) -> bool:
     """Whether some equality delete of the unit is still live; if not, somebody else has done its work."""
     return any(unit in r.units and r.path in head.equality_deletes for r in plan.retirements)
-
-
-def _vector_vanished(vector: StagedVector, head: Head) -> bool:
-    """Whether a vector that was merged has been taken away from a data file that is still there.
-
-    Its rows live again then, and the union that was staged would delete them.
-    """
-    if vector.merged is None or vector.target in head.gone_data:
-        return False
-    return vector.target not in head.vectors
 
 
 def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: Head) -> bool:

@@ -27,8 +27,7 @@ def give_up(request: Request, reason: str) -> Ended:
 def clear_away(context: JobContext, report: Report) -> Ended | Waiting:
     """Delete what is left of a job that has ended as its report says, where anything is."""
     store, operation = context.store, context.name.operation
-    current = store.current(operation)
-    if store.latest_plan() is None and not store.concluded() and (current is None or current.job != context.id):
+    if store.latest_plan() is None and not store.concluded() and store.noted(operation, context.id) is None:
         return Ended(None)
     return leave_unless_committed(context, report)
 
@@ -61,8 +60,8 @@ def asked(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) 
     name, plan = context.name, context.store.latest_plan()
     if plan is not None:
         return context.request(plan)
-    current = context.store.current(name.operation)
-    for known in (current,) if current is not None and current.job == context.id else others():
+    current = context.store.noted(name.operation, context.id)
+    for known in (current,) if current is not None else others():
         if (known.job, known.operation, known.catalog, known.table) == (context.id, *name.about):
             return known
     return context.request_by_name

@@ -12,7 +12,7 @@ from producer.errors import Corrupt, Elsewhere, Failed, Reason, Refused
 from producer.messages import JobId, Report, Request
 from producer.places import Fenced, Places
 from producer.plans import Plan
-from producer.store import ROOT, JobStore
+from producer.store import ROOT, JobStore, branches_of
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class JobContext:
                 raise
         else:
             places, home = Places.of(table.metadata), location or table.metadata.location
+            branches = branches_of(table.metadata)
             if location is None or places.hold(f"{home}/{ROOT}"):
-                return cls(job, name, JobStore(Fenced(table.io, places), home, name.token), places)
+                return cls(job, name, JobStore(Fenced(table.io, places), home, name.token, branches), places)
         # Dropped or replaced since, or the message is wrong: then no plan of this job lies there.
         io, places = load_file_io(dict(open_catalog(name.catalog).properties), location), Places.at(location)
         return cls(job, name, JobStore(Fenced(io, places), location, name.token), places, known=False)

@@ -54,7 +54,7 @@ class LocalEngine:
         board = Board(self._settings)
         board.post(step.report)
         if step.store is not None:
-            step.store.forget()
+            step.store.forget(request.branch)
         board.release(request)
         return step.report
 

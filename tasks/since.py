@@ -10,10 +10,13 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.manifests import LiveFile
+from producer.plans import VectorRef
 from producer.records import parallel
 from tasks.head import Head, added_by
+from workers import unit as engine
 from workers.errors import DataError
 from workers.position_deletes import read_position_deletes
+from workers.puffin import read_vector
 
 
 class DeletesSince:
@@ -25,6 +28,7 @@ class DeletesSince:
     def __init__(self) -> None:
         self._equality: dict[int, list[LiveFile]] = {}
         self._named: dict[str, frozenset[str] | None] = {}
+        self._held: dict[tuple[VectorRef, VectorRef], bool] = {}
 
     def new(self, head: Head) -> list[LiveFile]:
         """Deletes that are live at the head and were not at the plan's snapshot."""
@@ -56,6 +60,24 @@ class DeletesSince:
             self._named[delete.path] = _named(io, delete.path)
         named = self._named[delete.path]
         return named is None or path in named
+
+    def holds(self, io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
+        """Whether a data file's vector deletes all that an earlier one deleted; not if one of them cannot be read."""
+        if vector == before:
+            return True
+        if (vector, before) not in self._held:
+            self._held[vector, before] = _holds(io, vector, before, path)
+        return self._held[vector, before]
+
+
+def _holds(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
+    if vector.cardinality < before.cardinality:
+        return False
+    try:
+        now, earlier = (read_vector(io, engine.VectorRef(**ref.model_dump()), path) for ref in (vector, before))
+    except DataError:
+        return False  # whoever plans again will say so
+    return bool(now.contains(earlier.positions()).all())
 
 
 def _equality_added_by(io: FileIO, snapshot: Snapshot) -> list[LiveFile]:

@@ -12,12 +12,12 @@ from typing import Final
 from producer.board import Board
 from producer.catalog import open_catalog, open_table, table_names
 from producer.deliveries import Deliveries
-from producer.errors import Corrupt, IcefleetError, Newer, Refused
+from producer.errors import IcefleetError, Refused
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger, plan_id, unit_id
 from producer.plans import Plan
 from producer.settings import Settings
-from producer.store import JobStore
+from producer.store import JobStore, branches_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def sweep(settings: Settings) -> list[str]:
     """
     sweeper, seen, taken = _Sweeper(settings), set(), []
     heads = sweeper.board.heads()
-    for request, store in _working(settings):
+    for request, store in working(settings):
         seen.add(request.job)
         try:
             if sweeper.take_up(request, store):
@@ -101,7 +101,7 @@ class _Sweeper:
         return self.board.rested(job, self._rest)
 
 
-def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
+def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
     """The jobs that are noted at the tables of the catalogs in ``ICEFLEET_CATALOGS``."""
     for catalog in settings.catalog_names:
         try:
@@ -115,14 +115,13 @@ def _working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             except IcefleetError:
                 continue  # dropped since, or not ours to mend
             for operation in Operation:
-                store = JobStore(table.io, table.metadata.location, "")
-                try:
-                    current = store.load_current(operation)
-                except (Corrupt, Newer) as error:  # the board may know the job, or somebody newer
-                    log.warning("%s", error)
-                    continue
-                if current is not None and _about(current, catalog, name):
-                    yield current, JobStore(table.io, table.metadata.location, current.token)
+                branches = branches_of(table.metadata)
+                found, wrong = JobStore(table.io, table.metadata.location, "", branches).currents(operation)
+                for what in wrong:  # the board may know the job, or somebody newer
+                    log.warning("%s", what)
+                for current in found:
+                    if _about(current, catalog, name):
+                        yield current, JobStore(table.io, table.metadata.location, current.token, branches)
 
 
 def _about(request: Request, catalog: str, table: str) -> bool:

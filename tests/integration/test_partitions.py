@@ -24,6 +24,7 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, Timesta
 from producer.messages import Status
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create
+from tests.support import compaction
 from tests.support.scenario import check, run
 
 pytestmark = pytest.mark.spark
@@ -80,6 +81,19 @@ def test_a_delete_stays_in_its_partition(identity: StreamTable) -> None:
 def test_null_is_a_partition(identity: StreamTable) -> None:
     identity.delete_where_equal(ids(2), ["id"], partition=Record(None))
     check(identity, expected(*PAIRS[:-1]), positions=1, files=1)
+
+
+def test_null_is_not_the_partition_of_its_name(identity: StreamTable) -> None:
+    """Both have the same folder; a unit holds both, and a file for each."""
+    identity.append(rows((1, "null"), (2, "null")))
+    identity.delete_where_equal(rows((1, None), (2, "null")), ["id"])
+    check(identity, expected(*PAIRS[:4], (2, None), (1, "null")), positions=2, files=2)
+    with identity.table.update_spec() as update:
+        update.add_field("id", BucketTransform(2), "bucket")
+    identity.delete_where_equal(rows((2, None)), ["id"], spec_id=0)
+    compaction.check(identity, {"rewrite-all": "true"}, fixed=False)
+    found = {file.partition[0] for file in identity.data_files()}
+    assert found == {"a", "b", "null"}, "of null no row is left"
 
 
 def test_upserts_stay_in_their_partition(identity: StreamTable) -> None:

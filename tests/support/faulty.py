@@ -95,12 +95,12 @@ class FaultyCatalog(InMemoryCatalog):
         return commit(table, requirements, updates)
 
 
-def told(step: Step) -> Report:
+def told(step: Step, branch: str = "main") -> Report:
     """The report of a job that has ended, now that somebody knows it."""
     assert isinstance(step, Ended)
     assert step.report is not None
     if step.store is not None:
-        step.store.forget()
+        step.store.forget(branch)
     return step.report
 
 
@@ -168,9 +168,10 @@ class Jobs:
         Args:
             between: Called whenever a round is staged and not yet committed.
         """
+        branch = "main" if isinstance(step, Ended) else step.plan.request.branch
         for _ in range(20):
             if isinstance(step, Ended):
-                return told(step)
+                return told(step, branch)
             if between is not None:
                 between()
             step = advance(JobContext.open(step.plan.request.job, step.plan.location), self.settings)

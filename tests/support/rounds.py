@@ -13,6 +13,8 @@ from producer.units import Planned
 from tasks.conversion import Conversion
 from tasks.decision import Decision, decide
 from tasks.head import Head
+from tasks.outdated import outdated_files
+from tasks.since import DeletesSince
 from tasks.testing import StreamTable
 from tests.support.plainengine import convert
 
@@ -44,7 +46,9 @@ class Round:
 
     def decide(self) -> Decision:
         """What would be committed on the head as it is now."""
-        return decide(self.planned.plan, self.staged, self.head())
+        plan, head = self.planned.plan, self.head()
+        units = {unit.header.number: unit for unit in self.planned.units}
+        return decide(plan, self.staged, head, outdated_files(plan, self.staged, units.get, head, DeletesSince()))
 
 
 def planned(

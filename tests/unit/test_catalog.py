@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -85,6 +89,76 @@ def test_a_format_version_of_another_time(stream: StreamTable, version: str) -> 
     with pytest.raises(Refused, match=r"^db\.t has a format version that is not supported") as refused:
         open_table("default", "db.t")
     assert refused.value.reason == Reason.FORMAT_VERSION
+
+
+VARIANTS = [
+    ("variant", "v", "variant"),
+    ("geometry(srid:4326)", "v", r"geometry\(srid:4326\)"),
+    ("geography(OGC:CRS84, spherical)", "v", "geography.*spherical.*"),
+    (
+        {"type": "struct", "fields": [{"id": 7, "name": "x", "type": "variant", "required": False}]},
+        r"v\.x",
+        "variant",
+    ),
+    (
+        {"type": "map", "key-id": 7, "key": "string", "value-id": 8, "value": "variant", "value-required": False},
+        r"v\.value",
+        "variant",
+    ),
+]
+
+
+def with_column(stream: StreamTable, type_: Any) -> dict[str, Any]:
+    """Add a column of a type that PyIceberg does not load to a table's metadata; the document."""
+    path = Path(stream.table.metadata_location.removeprefix("file://"))
+    document: dict[str, Any] = json.loads(path.read_text())
+    document["schemas"][0]["fields"].append({"id": 6, "name": "v", "type": type_, "required": False})
+    path.write_text(json.dumps(document))
+    return document
+
+
+@pytest.mark.parametrize(("type_", "name", "says"), VARIANTS)
+def test_a_column_type_that_is_not_read(stream: StreamTable, type_: Any, name: str, says: str) -> None:
+    with_column(stream, type_)
+    with pytest.raises(Refused, match=rf"^Column {name} of db\.t is of type {says}: tables with such") as refused:
+        open_table("default", "db.t")
+    assert (refused.value.reason, refused.value.exit_status) == (Reason.COLUMN_TYPE, 2)
+
+
+@pytest.mark.parametrize(("type_", "name", "says"), VARIANTS)
+def test_or_that_a_rest_catalog_gives(
+    stream: StreamTable, monkeypatch: pytest.MonkeyPatch, type_: Any, name: str, says: str
+) -> None:
+    location = stream.table.metadata_location
+    answer = json.dumps({"metadata-location": location, "metadata": with_column(stream, type_), "config": {}})
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"defaults": {}, "overrides": {}}' if "/config" in self.path else answer.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr("producer.catalog.load_catalog", lambda known: load_catalog(known, type="rest", uri=uri))
+        try:
+            with pytest.raises(Refused, match=rf"^Column {name} of db\.t is of type {says}: tables with such"):
+                open_table("default", "db.t")
+        finally:
+            server.shutdown()
+
+
+def test_a_type_that_nobody_knows_is_corrupt(stream: StreamTable) -> None:
+    with_column(stream, "variante")
+    with pytest.raises(Corrupt, match=r"^The metadata of db\.t cannot be read: .*'variante'"):
+        open_table("default", "db.t")
 
 
 def test_metadata_that_is_missing(stream: StreamTable) -> None:

@@ -150,6 +150,27 @@ class TestEqualityDeletesThatAreGone:
         table.delete_where_equal(rows(1), ["id"])
         assert paths(round_.decide().retired) == before
 
+    def test_of_several_that_a_unit_applied(self, table: StreamTable) -> None:
+        """Nothing tells whose positions are whose: what the one that has gone reached is planned again, no more."""
+        first = equality(table, "a")
+        table.delete_where_equal(rows(6), ["id"])
+        round_ = planned(table).stage()
+        table.remove_files([first.path])
+        decision = round_.decide()
+        assert decision.again == {equality(table, "a").path}
+        assert paths(decision.retired) == {equality(table, "b").path}
+        assert targets(decision) == paths(data(table, "b"))
+
+    def test_one_that_reached_nothing_costs_nothing(self, table: StreamTable) -> None:
+        table.append(rows(7, 8))
+        table.delete_where_equal(rows(7), ["id"])
+        newest = data(table)[-1]
+        older, newer = (f.path for f in table.delete_files() if f.partition[0] == "a")
+        round_ = planned(table, only=frozenset({newer})).stage()
+        table.remove_files([older])
+        assert paths(round_.decide().retired) == {newer}
+        assert newest.path in targets(round_.decide())
+
 
 class TestDataFilesThatAreNew:
     """Rule 2: every live data file that a delete reaches was scanned for it."""

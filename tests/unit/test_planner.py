@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import ListType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
 
 from producer.catalog import open_table
 from producer.errors import Corrupt, Reason, Refused
 from producer.manifests import LiveFile, read_manifest_list
-from producer.messages import Report, Request, Status
+from producer.messages import Operation, Report, Request, Status
 from producer.planner import check, plan
 from producer.units import Planned
 from tasks.entries import NewFile, new_data_file
@@ -215,6 +231,62 @@ class TestUnits:
         [unit] = planned(stream).units
         assert [(scope.spec_id, scope.label) for scope in unit.scopes] == [(0, "b=0"), (1, "p=a")]
         assert {(file.scope, unit.deletes[index].scope) for index, file in enumerate(unit.data)} == {(0, 0), (1, 1)}
+
+
+class TestPartitionsThatLookAlike:
+    """Null and the text 'null' have one label in paths; nor do values of partitions always compare."""
+
+    def test_null_and_its_name(self, stream: StreamTable) -> None:
+        for p in ("null", None, "nul", "", "a/b=c", "ü"):
+            stream.append(rows(1, 2, p=p))
+            stream.delete_where_equal(rows(1, p=p), ["id"])
+        found = planned(stream, 1)
+        assert labels(found) == ["p=", "p=%C3%BC", "p=a%2Fb%3Dc", "p=nul", "p=null", "p='null'"]
+        values = [unit.scopes[0].values[0] for unit in found.units]
+        assert values == ["", "ü".encode().hex(), b"a/b=c".hex(), b"nul".hex(), None, b"null".hex()]
+        assert all(len(unit.data) == len(unit.deletes) == len(unit.scopes) == 1 for unit in found.units)
+        [bundled] = planned(stream).units
+        assert len(bundled.scopes) == len(bundled.data) == 6
+
+    def test_a_filter_selects_one_of_them(self, stream: StreamTable) -> None:
+        for p in ("null", None):
+            stream.append(rows(1, p=p))
+            stream.delete_where_equal(rows(1, p=p), ["id"])
+        assert labels(planned(stream, 1, where="p = 'null'")) == ["p='null'"]
+        assert labels(planned(stream, 1, where="p is null")) == ["p=null"]
+
+    @pytest.mark.parametrize(
+        ("type_", "values"),
+        [
+            (DoubleType(), [float("nan"), 0.0, -0.0, None, 1.5]),
+            (UUIDType(), [UUID(int=1).bytes, UUID(int=1 << 127).bytes, None]),
+            (DecimalType(9, 2), [Decimal("1.50"), Decimal("-1.50"), None]),
+            (BinaryType(), [b"", b"null", None]),
+            (BooleanType(), [True, False, None]),
+            (DateType(), [datetime.date(1969, 12, 31), datetime.date(2024, 5, 1), None]),
+        ],
+        ids=lambda given: str(given) if isinstance(given, PrimitiveType) else "",
+    )
+    @pytest.mark.parametrize("operation", list(Operation))
+    def test_of_every_type(
+        self, create: Callable[..., StreamTable], type_: PrimitiveType, values: list[Any], operation: Operation
+    ) -> None:
+        """Under two specs, so that a compaction has them in one group."""
+        schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", type_, required=False))
+        stream = StreamTable.create(create().catalog, "db.u", schema, spec=BY_P)
+        arrow = schema_to_pyarrow(Schema(schema.fields[1])).field(0).type
+        for value in values:
+            found = pa.table({"id": pa.array([1, 2], pa.int64()), "p": pa.array([value] * 2, arrow)})
+            stream.append(found)
+            stream.delete_where_equal(found.slice(0, 1), ["id"])
+        assert len(planned(stream, 1).units) == len(values)
+        with stream.table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), "bucket")
+        options = {"rewrite-all": "true"} if operation is Operation.COMPACT else {}
+        found = planned(stream, operation=operation, options=options)
+        [unit] = found.units
+        assert len(unit.scopes) == len(unit.data) == len(values)
+        assert planned(stream, operation=operation, options=options).units == found.units
 
 
 class TestSizes:

@@ -13,6 +13,7 @@ from producer.messages import Operation, Report, Request, Status
 from producer.records import delete_files, parallel
 from producer.staging import CommitNote, PlanNote
 from producer.store import JobStore
+from producer.versions import encode
 from tests.support.memoryio import MemoryIO
 from tests.support.records import REQUEST, attempt, failure, plan, staged, unit, written
 
@@ -138,6 +139,55 @@ class TestStates:
         store.write_last(REPORT)
         assert other.current(Operation.CONVERT) == REQUEST
         assert other.last(Operation.CONVERT) == REPORT
+
+    def test_each_branch_has_its_own(self, io: MemoryIO) -> None:
+        branches = ["main", "a", "A", "a/b", "a-b", "a b", "..", "ü" * 300, "main-", ""]
+        location = "s3://lake/db/t"
+        asked = [Request.new("db.t", branch=branch) for branch in branches]
+        for request in asked:
+            store = JobStore(io, location, request.token)
+            store.write_current(request)
+            store.write_last(REPORT.model_copy(update={"job": request.job}), request.branch)
+        names = [name.rpartition("/")[2] for name in io.files]
+        assert len(names) == len({name.lower() for name in names}) == 2 * len(branches)
+        assert all(len(name) < 100 and name.isascii() and name.count(".") == 1 for name in names)
+        table = JobStore(io, location, "", branches)
+        assert sorted(r.job for r in table.currents(Operation.CONVERT)[0]) == sorted(r.job for r in asked)
+        for request in asked:
+            assert table.current(Operation.CONVERT, request.branch) == request
+            assert table.noted(Operation.CONVERT, request.job) == request
+            last = table.last(Operation.CONVERT, request.job)
+            assert last is not None
+            assert last.job == request.job
+        for request in asked:
+            JobStore(io, location, request.token).forget(request.branch)
+            assert request.job not in {r.job for r in table.currents(Operation.CONVERT)[0]}
+        assert len(io.files) == len(branches), "reports stay"
+
+    def test_the_note_of_a_version_that_had_one_for_the_table(self, io: MemoryIO) -> None:
+        """It is found as it lies, and a job on main does not take its place."""
+        location, older = "s3://lake/db/t", Request.new("db.t", branch="audit")
+        io.files[f"{location}/_icefleet/current-convert.json"] = encode(older).encode()
+        table = JobStore(io, location, "", ["main", "audit"])
+        assert table.currents(Operation.CONVERT)[0] == [older]
+        assert table.current(Operation.CONVERT, "audit") == older
+        newer = Request.new("db.t")
+        table.write_current(newer)
+        assert table.currents(Operation.CONVERT)[0] == [newer, older]
+        JobStore(io, location, older.token).forget("audit")
+        JobStore(io, location, newer.token).forget()
+        assert io.files == {}
+
+    def test_a_note_that_cannot_be_read_hides_no_other(self, io: MemoryIO) -> None:
+        location, branches = "s3://lake/db/t", ["main", "audit"]
+        request = Request.new("db.t", branch="audit")
+        store = JobStore(io, location, request.token, branches)
+        store.write_current(request)
+        io.files[f"{location}/_icefleet/current-convert.json"] = b"{"
+        found, [error] = store.currents(Operation.CONVERT)
+        assert (found, "current-convert.json" in str(error)) == ([request], True)
+        store.forget("audit")
+        assert names_of(io) == ["current-convert"], "which is another job's"
 
     def test_a_record_of_a_later_version_is_an_error_and_not_absent(self, store: JobStore, io: MemoryIO) -> None:
         io.files[f"s3://lake/db/t/_icefleet/{REQUEST.token}/plan-0.json"] = b'{"schema": 2}'

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
 
+from producer import messages
 from producer.history import FAILED_UNITS
 from producer.messages import Status
 from tasks.entries import NewFile, new_data_file
@@ -16,6 +18,7 @@ from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import (
     ROWS,
+    Create,
     assert_converted,
     assert_untouched,
     compact,
@@ -29,6 +32,18 @@ from tests.support.commits import (
     totals,
 )
 from tests.support.faulty import FaultyCatalog, Jobs, unreferenced
+
+
+def odd_file(path: str, p: str) -> DataFile:
+    """A data file that is not read so far."""
+    return new_data_file(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.ORC,
+        partition=Record(p),
+        record_count=1,
+        file_size_in_bytes=9,
+    )
 
 
 class TestPartsThatFail:
@@ -95,6 +110,35 @@ class TestPartsThatFail:
             assert (jobs.staged, on_disk(stream)) == ([], before)
         else:
             assert {file.partition[0] for file in equality(stream)} == {"a"}
+
+    @pytest.mark.parametrize("all_or_nothing", [False, True])
+    @pytest.mark.parametrize("operation", list(messages.Operation))
+    def test_when_all_are_refused_no_job_begins(
+        self, create: Create, jobs: Jobs, all_or_nothing: bool, operation: messages.Operation
+    ) -> None:
+        stream = create()
+        files = [odd_file(f"s3://x/{p}.orc", p) for p in "ab"]
+        stream.commit(RowDelta([NewFile(file, 0) for file in files]))
+        for p in "ab":
+            stream.delete_where_equal(rows(2, p=p), ["id"])
+        before, metadata = on_disk(stream), stream.table.metadata_location
+        options = {"rewrite-all": "true"} if operation is messages.Operation.COMPACT else {}
+        report = jobs.run(jobs.request(operation=operation, options=options, all_or_nothing=all_or_nothing))
+        assert (report.status, report.exit_status) == (Status.REFUSED, 2)
+        assert (report.units, report.failed_units, len(report.failures)) == (2, 2, 2)
+        assert report.reason is not None
+        assert "s3://x/a.orc is ORC: only Parquet is read so far. (and 1 more units)" in report.reason
+        assert (on_disk(stream), stream.table.metadata_location) == (before, metadata)
+
+    def test_what_needs_no_unit_is_done_beside_refused_ones(self, create: Create, jobs: Jobs) -> None:
+        """A delete that reaches nothing leaves all the same."""
+        stream = create()
+        stream.delete_where_equal(rows(2, p="b"), ["id"])
+        stream.commit(RowDelta([NewFile(odd_file("s3://x/a.orc", "a"), 0)]))
+        stream.delete_where_equal(rows(2), ["id"])
+        report = jobs.run()
+        assert (report.status, report.exit_status) == (Status.PARTIAL, 3)
+        assert {file.partition[0] for file in equality(stream)} == {"a"}
 
     def test_all_or_nothing_with_a_conflict_is_one_snapshot_in_the_end(self, stream: StreamTable, jobs: Jobs) -> None:
         done: list[bool] = []
