@@ -15,8 +15,8 @@ from typing import cast
 import redis
 from redis.exceptions import RedisError
 
-from producer.errors import Corrupt, Newer, Reason, Refused
-from producer.masking import masked
+from producer.broker import unanswered
+from producer.errors import Corrupt, Newer
 from producer.messages import Report, Request
 from producer.settings import Settings
 from producer.versions import decode, encode
@@ -49,13 +49,13 @@ class Board:
         return redis.Redis.from_url(self._url, decode_responses=True, socket_connect_timeout=5, socket_timeout=10)
 
     def check(self) -> None:
-        """Refuse with a sentence when Redis does not answer."""
+        """Refuse with the likely cause when Redis does not answer."""
         if not self:
             return
         try:
             self._redis.ping()
         except RedisError as error:
-            raise Refused(Reason.BROKER, f"The broker at {masked(self._url)} does not answer: {error}") from error
+            raise unanswered(self._url, error, what="Redis") from error
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

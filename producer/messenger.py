@@ -9,8 +9,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from producer import versions
-from producer.errors import Reason, Refused
-from producer.masking import masked
+from producer.broker import unanswered
 from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings
@@ -43,13 +42,12 @@ class Messenger:
         return app
 
     def check(self) -> None:
-        """Refuse with a sentence when the broker does not answer."""
+        """Refuse with the likely cause when the broker does not answer."""
         try:
             with self._app.connection_for_write() as connection:
                 connection.ensure_connection(max_retries=1, interval_start=0.2, interval_max=0.2, timeout=5)
-        except (OSError, OperationalError) as error:
-            url = masked(self._settings.broker_url)
-            raise Refused(Reason.BROKER, f"The broker at {url} does not answer ({error}): is it running?") from error
+        except (OSError, OperationalError, KeyError) as error:  # kombu raises KeyError for a scheme it does not know
+            raise unanswered(self._settings.broker_url, error) from error
 
     def plan(self, request: Request) -> None:
         """Have a job planned, or taken up again."""
