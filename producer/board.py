@@ -11,9 +11,9 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from producer.broker import unanswered
 from producer.connections import redis_at
-from producer.errors import Corrupt, Newer, Reason, Refused
-from producer.masking import masked
+from producer.errors import Corrupt, Newer
 from producer.messages import Report, Request
 from producer.settings import Settings
 from producer.versions import decode, encode
@@ -49,7 +49,7 @@ class Board:
         return redis_at(self._url)
 
     def check(self) -> None:
-        """Refuse with a sentence when Redis does not answer."""
+        """Refuse with the likely cause when Redis does not answer."""
         if not self:
             return
         from redis.exceptions import RedisError
@@ -57,7 +57,7 @@ class Board:
         try:
             self._redis.ping()
         except RedisError as error:
-            raise Refused(Reason.BROKER, f"The broker at {masked(self._url)} does not answer: {error}") from error
+            raise unanswered(self._url, error, what="Redis") from error
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rich.filesize import decimal as bytes_text
-
 from producer.manifests import LiveFile
 from producer.plans import Rewrite
 from producer.reach import DeleteIndex, Reach
+from producer.sizes import size_text
 from producer.thresholds import Thresholds
 from producer.units import Reached
+from producer.wording import counted
 
 
 class Why(StrEnum):
@@ -108,12 +108,10 @@ def explain(candidates: Iterable[Candidate], rewrite: Rewrite) -> str:
     counts = Counter(candidate.why for candidate in candidates)
     texts = {
         Why.LADEN: ("file with many deletes", "files with many deletes"),
-        Why.LARGE: (f"file above {bytes_text(rewrite.max_size)}", f"files above {bytes_text(rewrite.max_size)}"),
+        Why.LARGE: (f"file above {size_text(rewrite.max_size)}", f"files above {size_text(rewrite.max_size)}"),
         Why.SMALL: ("small file", "small files"),
         Why.ASKED: ("file that is well", "files that are well"),
     }
     return ", ".join(
-        f"{counts[why]:,} {texts[why][counts[why] > 1]}"
-        for why in (Why.SMALL, Why.LADEN, Why.LARGE, Why.ASKED)
-        if counts[why]
+        counted(counts[why], *texts[why]) for why in (Why.SMALL, Why.LADEN, Why.LARGE, Why.ASKED) if counts[why]
     )

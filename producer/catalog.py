@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
@@ -17,6 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
+from pyiceberg.utils.config import Config
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from producer.columns import unloadable_column
@@ -33,7 +35,7 @@ def open_catalog(name: str) -> Catalog:
     try:
         return load_catalog(name)
     except (ValueError, ModuleNotFoundError) as error:
-        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…"
+        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_others(name)}"
         raise Refused(
             Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)})."
         ) from error
@@ -94,6 +96,33 @@ def table_names(catalog: Catalog) -> Iterator[str]:
             pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
         except (NotImplementedError, NoSuchNamespaceError):
             continue  # this kind of catalog has no nested namespaces
+
+
+def nearest_table(catalog: str, table: str) -> str | None:
+    """The table whose name is most like one that does not exist; None if none is, or nobody may list them."""
+    namespace, _, name = table.rpartition(".")
+    try:
+        opened = open_catalog(catalog)
+        namespaces = [".".join(found) for found in opened.list_namespaces()]
+        like = [namespace, *get_close_matches(namespace, namespaces, n=2)]
+        found = [".".join(found) for space in dict.fromkeys(like) for found in _listed(opened, space)]
+    except Exception:  # it is a suggestion, and whoever may load a table need not have the right to list
+        return None
+    close = get_close_matches(table, found, n=1, cutoff=0.7)
+    return next(iter(close or [other for other in found if other.rpartition(".")[2] == name]), None)
+
+
+def _listed(catalog: Catalog, namespace: str) -> list[Identifier]:
+    try:
+        return catalog.list_tables(namespace)
+    except NoSuchNamespaceError:
+        return []
+
+
+def _others(name: str) -> str:
+    """The catalogs that are configured, where one is not."""
+    known = [catalog for catalog in Config().get_known_catalogs() if catalog != name]
+    return f"; there are {', '.join(known)}" if known else ""
 
 
 def _first(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:

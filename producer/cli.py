@@ -72,6 +72,8 @@ class Commands(click.Group):
         except Exception as error:  # catalogs and storage raise what their clients raise
             if ctx.params.get("verbose"):
                 click.echo(masked(traceback.format_exc()), err=True)
+            if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
+                _fail(_redis_lost(error))
             text = str(error).strip() or type(error).__name__
             _fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"))
 
@@ -89,6 +91,7 @@ def main(verbose: bool) -> None:
       icefleet compact db.events              small and delete-laden files become well-sized ones
       icefleet worker                         serve the fleet from this machine
     """
+    _warn_of_unknown_variables()
     level = logging.INFO if verbose else logging.CRITICAL  # what matters is in the report
     mask_logs()
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
@@ -98,6 +101,25 @@ def _fail(error: IcefleetError) -> NoReturn:
     from producer.commands.shared import fail
 
     fail(error, "--json" in sys.argv)
+
+
+def _warn_of_unknown_variables() -> None:
+    from producer.settings import Settings
+    from producer.view import show_warning
+
+    for name, nearest in Settings.unknown():
+        meant = f"is {nearest} meant?" if nearest else "`icefleet config` lists them."
+        show_warning(f"{name} is set and is no setting of Icefleet: {meant}")
+
+
+def _redis_lost(error: Exception) -> Failed:
+    """A connection that broke while a command was at work; what it could not do at its start is refused there."""
+    from producer.broker import unanswered
+    from producer.settings import Settings
+
+    settings = Settings.load()
+    refused = unanswered(settings.redis_url or settings.broker_url, error)
+    return Failed(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
 
 
 def _missing(name: str, error: ModuleNotFoundError) -> click.Command:

@@ -9,7 +9,6 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from rich.filesize import decimal as bytes_text
 
 from producer import shares as sharing
 from producer.candidates import Candidate, Evaluator, explain
@@ -18,11 +17,13 @@ from producer.groups import FileGroup, bundles_in_order, cut, in_order, truncate
 from producer.manifests import read_manifest_list, read_manifests
 from producer.options import Options
 from producer.partitions import PartitionKey
-from producer.plans import Plan, Unit, UnitHeader
+from producer.plans import Plan, Strategy, Unit, UnitHeader
 from producer.reach import DeleteIndex
 from producer.selection import Selection
+from producer.sizes import size_text
 from producer.thresholds import resolve
 from producer.units import PartitionOrder, Planned, UnitMaker, refused_label
+from producer.wording import counted
 
 
 class CompactionPlanning:
@@ -181,11 +182,17 @@ class CompactionPlanning:
         if groups:
             return f"max-files-to-rewrite={limits.most_files} leaves no group that is worth it"
         if not candidates:
-            least, most = bytes_text(limits.min_size), bytes_text(limits.max_size)
+            least, most = size_text(limits.min_size), size_text(limits.max_size)
             sizes = f"below {least}" if limits.small_only else f"below {least} or above {most}, or has many deletes"
-            return f"none of {self.selected:,} data files is {sizes}"
-        where = f"{len(partitions):,} partition{'s' if len(partitions) > 1 else ''}"
+            return f"none of {counted(self.selected, 'data file')} is {sizes}{self._unordered()}"
+        needed = counted(limits.min_input_files, "is needed", "are needed")
         return (
-            f"no group qualifies: {explain(candidates, self.rewrite)} in {where}, "
-            f"{limits.min_input_files:,} are needed in one, or more than {bytes_text(limits.target_size)}"
+            f"no group qualifies: {explain(candidates, self.rewrite)} in {counted(len(partitions), 'partition')}, "
+            f"{needed} in one, or more than {size_text(limits.target_size)}{self._unordered()}"
         )
+
+    def _unordered(self) -> str:
+        """How files that need no rewrite are brought into an order that was asked for."""
+        if self.rewrite.strategy is Strategy.BINPACK:
+            return ""
+        return f"; to {self.rewrite.strategy} files that need no rewrite as well, add rewrite-all (--rewrite-all)"

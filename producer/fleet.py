@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from producer.board import Board
 from producer.engine import Told, local_engine
+from producer.errors import IcefleetError, Refused
 from producer.job import Job
 from producer.messages import JobId, Operation, Request
 from producer.messenger import Messenger
@@ -170,15 +171,35 @@ class Fleet:
         """
         return Job(job, self.settings)
 
-    def jobs(self, table: str | None = None, *, catalog: str = "default") -> list[Job]:
-        """Recent jobs, newest first: of one table, or of all that the board knows, else of a whole catalog."""
-        if table is None and (known := Board(self.settings).jobs()):
-            return [Job(job, self.settings) for job, _ in known]
-        from producer.catalog import open_table
+    def jobs(self, table: str | None = None, *, catalog: str | None = None) -> list[Job]:
+        """Recent jobs, newest first.
 
-        tables = [open_table(catalog, table)] if table else _tables(catalog)
-        found = [item for opened in tables for item in _jobs(opened)]
-        return [Job(job, self.settings) for job, _ in sorted(found, key=lambda item: -item[1])]
+        Args:
+            table: Only those of this table: what Redis knows of, and what the table's history and storage tell of.
+            catalog: Only those of this catalog. By default all that Redis knows of; where it knows of none, and for a
+                table, ``default``.
+        """
+        about = (catalog or "default", table) if table else (catalog, None)
+        found = {job: at for job, at in Board(self.settings).jobs() if _is_about(job, *about)}
+        if table is not None:
+            try:
+                from producer.catalog import open_table
+
+                found = {**dict(_jobs(open_table(catalog or "default", table))), **found}
+            except IcefleetError:
+                if not found:
+                    raise
+        elif not found:
+            found = dict(item for opened in _tables(catalog or "default") for item in _jobs(opened))
+        return [Job(job, self.settings) for job, _ in sorted(found.items(), key=lambda item: -item[1])]
+
+
+def _is_about(job: str, catalog: str | None, table: str | None) -> bool:
+    try:
+        name = JobId.parse(job)
+    except Refused:  # another version may have written it
+        return False
+    return catalog in (None, name.catalog) and table in (None, name.table)
 
 
 def _tables(catalog: str) -> list[Table]:

@@ -56,6 +56,7 @@ def report_from_history(metadata: TableMetadata, job: JobId, job_id: str) -> Rep
         snapshot_id=snapshots[-1].snapshot_id,
         units=sum(count(s, UNITS) for s in snapshots),
         failed_units=failed,
+        seconds=round(max(snapshots[-1].timestamp_ms / 1000 - (job.submitted or float("inf")), 0.0), 3),
         **sums,
     )
 

@@ -25,6 +25,19 @@ _PAUSE = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Who works on a unit."""
+
+    unit: int
+    worker: str
+    #: Seconds since 1970 at which it was last heard of.
+    seen: float
+    #: Data files of the unit that are done, and all of them; 0 where that is not known.
+    files_done: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a job is."""
 
@@ -32,6 +45,11 @@ class Progress:
     #: Units that have ended, in the round that is running.
     done: int = 0
     units: int = 0
+    #: Data files that are done, of all that the round reads.
+    files_done: int = 0
+    files: int = 0
+    #: Who works on the units that have not ended, as far as that is known.
+    holders: tuple[Holder, ...] = ()
     #: What is being done right now, such as ``day=2024-05-01: 3/7 files``; empty when that is not known here.
     detail: str = ""
 
@@ -89,9 +107,11 @@ class Job:
             raise
         if plan is None:
             return Progress(Status.QUEUED)
-        done = len(self._store.at(plan).outcomes(plan.units))
-        units = len(plan.units)
-        return Progress(Status.STAGING if done < units else Status.COMMITTING, done, units)
+        ended = self._store.at(plan).outcomes(plan.units)
+        done, units = len(ended), len(plan.units)
+        files_done = sum(unit.files for unit in plan.units if unit.number in ended)
+        status = Status.STAGING if done < units else Status.COMMITTING
+        return Progress(status, done, units, files_done, sum(unit.files for unit in plan.units))
 
     @property
     def status(self) -> Status:

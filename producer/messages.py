@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Self
 from urllib.parse import quote, unquote
@@ -127,6 +128,14 @@ class JobId(Value):
     catalog: str
     table: str
     token: str
+
+    @property
+    def submitted(self) -> float | None:
+        """When the job was asked for, in seconds since 1970; None where the id names no such time."""
+        try:
+            return datetime.strptime(f"{self.token[:15]}+0000", "%Y%m%dT%H%M%S%z").timestamp()
+        except ValueError:
+            return None
 
     @property
     def about(self) -> tuple[Operation, str, str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from producer import versions
+from producer.broker import unanswered
 from producer.connections import sender_to
-from producer.errors import Reason, Refused
-from producer.masking import masked
 from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
 from producer.settings import Settings
@@ -31,15 +30,15 @@ class Messenger:
         self._settings = settings
 
     def check(self) -> None:
-        """Refuse with a sentence when the broker does not answer."""
+        """Refuse with the likely cause when the broker does not answer."""
         from kombu.exceptions import OperationalError
         from redis.exceptions import RedisError
 
+        url = self._settings.broker_url
         try:
-            sender_to(self._settings.broker_url).ping()
-        except (OSError, OperationalError, RedisError) as error:
-            url = masked(self._settings.broker_url)
-            raise Refused(Reason.BROKER, f"The broker at {url} does not answer ({error}): is it running?") from error
+            sender_to(url).ping()
+        except (OSError, OperationalError, RedisError, KeyError) as error:  # KeyError: an unknown scheme
+            raise unanswered(url, error) from error
 
     def plan(self, request: Request) -> None:
         """Have a job planned, or taken up again."""

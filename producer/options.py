@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from producer.errors import Reason, Refused
 from producer.plans import Strategy
+from producer.sizes import parse_size
 
 
 class Tier(StrEnum):
@@ -56,7 +58,12 @@ def _names(text: object) -> object:
     return tuple(name.strip() for name in text.split(",")) if isinstance(text, str) else text
 
 
-Size = Annotated[int, Field(ge=1, lt=1 << 63)]
+def _bytes(text: object) -> object:
+    """Bytes of a size such as ``128MB``."""
+    return parse_size(text) if isinstance(text, str) else text
+
+
+Size = Annotated[int, Field(ge=1, lt=1 << 63), BeforeValidator(_bytes)]
 Count = Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
@@ -79,7 +86,7 @@ class Options(BaseModel):
     target_file_size_bytes: Size | None = Field(
         None, description="What a file is to measure; default: write.target-file-size-bytes of the table, or 512 MB."
     )
-    min_file_size_bytes: Annotated[int, Field(ge=0, lt=1 << 63)] | None = Field(
+    min_file_size_bytes: Annotated[int, Field(ge=0, lt=1 << 63), BeforeValidator(_bytes)] | None = Field(
         None, description="Smaller files are rewritten; default: 75 % of the target."
     )
     max_file_size_bytes: Size | None = Field(None, description="Larger files are split; default: 180 % of the target.")
@@ -149,7 +156,7 @@ _ALLOWED: Final = MappingProxyType(
         "strategy": f"one of {', '.join(Strategy)}",
         "sort-order": "columns, such as id desc nulls last",
         "zorder": "names of columns, separated by commas",
-        "min-file-size-bytes": "a whole number of bytes, 0 or more",
+        "min-file-size-bytes": "a whole number of bytes, 0 or more, or a size such as 96MB",
         "delete-ratio-threshold": "a number above 0, 1 at most",
         "rewrite-job-order": f"one of {', '.join(JobOrder)}",
         "output-spec-id": "the id of a partition spec",
@@ -158,13 +165,19 @@ _ALLOWED: Final = MappingProxyType(
 
 
 def text_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as requests carry them: numbers, truth values and lists of names become text, None is not given."""
-    return {name: _text(value) for name, value in options.items() if value is not None}
+    """Options as requests carry them: numbers, truth values and lists of names become text, None is not given.
+
+    Sizes become bytes: workers of releases before know no units.
+    """
+    return {name: _text(name, value) for name, value in options.items() if value is not None}
 
 
-def _text(value: Any) -> str:
+def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and name.endswith("-bytes"):
+        with suppress(ValueError):  # is refused with its text when it is parsed
+            return str(parse_size(value))
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -193,4 +206,6 @@ def _allowed(name: str) -> str:
         return _ALLOWED[name]
     if NAMES[name].annotation is bool:
         return "true or false"
-    return "a whole number of bytes above 0" if name.endswith("-bytes") else "a whole number from 1 on"
+    if name.endswith("-bytes"):
+        return "a whole number of bytes above 0, or a size such as 128MB"
+    return "a whole number from 1 on"

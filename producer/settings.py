@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Final
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
+from producer.broker import check_address
 from producer.errors import Reason, Refused
 from producer.masking import learn_address
+from producer.sizes import parse_size
 
 PREFIX = "ICEFLEET_"
 
+#: Variables with the prefix that are no settings: the folder of foreign tables that conformance tests read.
+_NO_SETTINGS: Final = frozenset({f"{PREFIX}FIXTURES"})
+
+
+def _megabytes(value: object) -> object:
+    """MB as they are, or a size with its unit in MB."""
+    if not isinstance(value, str) or value.strip().lstrip("-").isdigit():
+        return value
+    try:
+        size = parse_size(value)
+    except ValueError:
+        size = 1
+    if value.strip().replace(".", "").isdigit() or 0 < size < 1 << 20:
+        raise ValueError("give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB")
+    return size >> 20
+
+
 Seconds = Annotated[int, Field(gt=0)]
-Megabytes = Annotated[int, Field(ge=64)]
+Megabytes = Annotated[int, BeforeValidator(_megabytes)]
 
 
 class Settings(BaseSettings):
@@ -31,23 +52,29 @@ class Settings(BaseSettings):
     )
     catalogs: str = Field("default", description="catalogs whose tables the sweeper looks after, separated by commas")
 
-    unit_mb: int = Field(256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split")
+    unit_mb: Megabytes = Field(
+        256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split"
+    )
     max_attempts: int = Field(3, ge=1, le=100, description="times that a unit is tried before it counts as failed")
     max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
     commit_attempts: int = Field(20, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
-    heap_mb: int = Field(
+    heap_mb: Megabytes = Field(
         0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most"
     )
-    memory_mb: int = Field(
+    memory_mb: Megabytes = Field(
         0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
     )
     scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
 
-    unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
-    shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")
-    sweep_seconds: Seconds = Field(60, description="how often the sweeper looks for jobs that lost a message")
+    unit_seconds: Seconds = Field(
+        3600, description="soft time limit of one unit in seconds; the hard one is a minute later"
+    )
+    shutdown_seconds: Seconds = Field(
+        300, description="seconds for which a worker that is told to stop finishes what it holds"
+    )
+    sweep_seconds: Seconds = Field(60, description="seconds between the sweeper's looks for jobs that lost a message")
     recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
 
@@ -57,6 +84,16 @@ class Settings(BaseSettings):
         if not any(name.strip() for name in value.split(",")):
             raise ValueError("names no catalog")
         return value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _broker(cls, value: str) -> str:
+        return check_address(value)
+
+    @field_validator("board_url")
+    @classmethod
+    def _board(cls, value: str) -> str:
+        return check_address(value, redis_only=True)
 
     @field_validator("heap_mb", "memory_mb")
     @classmethod
@@ -72,11 +109,23 @@ class Settings(BaseSettings):
             settings = cls()
         except ValidationError as error:
             first = error.errors()[0]
-            name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
-            raise Refused(Reason.CONFIGURATION, f"{name}={first['input']!r}: {first['msg']}.") from error
+            field = "_".join(str(part) for part in first["loc"])
+            if field.endswith("_url"):
+                learn_address(str(first["input"]))  # or its password would be shown
+            about = cls.model_fields[field].description
+            sentence = f"{first['input']!r}: {first['msg'].removeprefix('Value error, ')} ({about})."
+            raise Refused(Reason.CONFIGURATION, f"{PREFIX}{field.upper()}={sentence}") from error
         learn_address(settings.broker_url)
         learn_address(settings.board_url)
         return settings
+
+    @classmethod
+    def unknown(cls) -> list[tuple[str, str]]:
+        """Variables with the prefix that are no setting, each with the name of the nearest one, or none."""
+        known = [PREFIX + name.upper() for name in cls.model_fields]
+        given = {name.upper() for name in (*os.environ, *DotEnvSettingsSource(cls).env_vars)}
+        odd = sorted(name for name in given - {*known, *_NO_SETTINGS} if name.startswith(PREFIX))
+        return [(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), "")) for name in odd]
 
     @property
     def local(self) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.filesize import decimal as bytes_text
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from producer.job import Progress as JobProgress
+from producer.listing import JobLine
 from producer.messages import Operation, Report, Status
 from producer.plans import Plan, Rewrite
+from producer.sizes import size_text
+from producer.wording import counted
 
 #: Results go to standard output, progress and refusals to standard error, so that programs can listen.
 out = Console(soft_wrap=True, highlight=False)
@@ -23,6 +26,8 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 _LONELY = 15.0  # seconds in the queue after which a person should wonder
 _SHOWN = 40  # rows of a table before the rest is summed up
+_REASON = 24  # columns that a reason takes at least
+_ENDLESS = 1 << 16  # columns that no table has
 
 _COLOURS = {
     Status.COMMITTED: "green",
@@ -40,7 +45,7 @@ def show_plan(plan: Plan) -> None:
         out.print(f"Nothing to do: {escape(plan.nothing or '')}.")
         return
     if plan.units:
-        out.print(_compaction_units(plan) if plan.rewrite else _conversion_units(plan))
+        print_table(_compaction_units(plan) if plan.rewrite else _conversion_units(plan))
     for unit in [unit for unit in plan.units if unit.refused][:_SHOWN]:
         out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
     if plan.rewrite:
@@ -55,7 +60,7 @@ def _conversion_units(plan: Plan) -> Table:
     )
     for unit in plan.units[:_SHOWN]:
         counts = (unit.files, unit.rows, unit.delete_files, unit.delete_rows)
-        table.add_row(str(unit.number), escape(unit.label), *(f"{count:,}" for count in counts), bytes_text(unit.cost))
+        table.add_row(str(unit.number), escape(unit.label), *(f"{count:,}" for count in counts), size_text(unit.cost))
     _sum_up(table, plan)
     return table
 
@@ -66,7 +71,7 @@ def _compaction_units(plan: Plan) -> Table:
     )
     for unit in plan.units[:_SHOWN]:
         counts = (f"{count:,}" for count in (unit.files, unit.rows, unit.delete_files))
-        sizes = (bytes_text(unit.cost), bytes_text(unit.output))
+        sizes = (size_text(unit.cost), size_text(unit.output))
         table.add_row(str(unit.number), escape(unit.label), *counts, *sizes, unit.why)
     _sum_up(table, plan)
     return table
@@ -74,7 +79,7 @@ def _compaction_units(plan: Plan) -> Table:
 
 def _sum_up(table: Table, plan: Plan) -> None:
     if len(plan.units) > _SHOWN:
-        table.add_row("…", f"{len(plan.units) - _SHOWN} more units")
+        table.add_row("…", counted(len(plan.units) - _SHOWN, 'more unit'))
 
 
 def _show_conversion(plan: Plan) -> None:
@@ -82,20 +87,23 @@ def _show_conversion(plan: Plan) -> None:
     leaving = sum(r.complete for r in plan.retirements)
     staying = len(plan.retirements) - leaving
     out.print(
-        f"{leaving:,} equality delete files become {kind}: {len(plan.units):,} units, "
-        f"{sum(u.files for u in plan.units):,} data files, {bytes_text(sum(u.cost for u in plan.units))} to read."
+        f"{counted(leaving, 'equality delete file')} {'becomes' if leaving == 1 else 'become'} {kind}: "
+        f"{counted(len(plan.units), 'unit')}, {counted(sum(u.files for u in plan.units), 'data file')}, "
+        f"{size_text(sum(u.cost for u in plan.units))} to read."
     )
     if staying:
-        out.print(f"{staying:,} more are applied and stay, since they reach partitions that are not selected.")
+        more = "1 more is applied and stays, since it reaches" if staying == 1 else ""
+        more = more or f"{staying:,} more are applied and stay, since they reach"
+        out.print(f"{more} partitions that are not selected.")
 
 
 def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
     units = [unit for unit in plan.units if unit.refused is None]
     if units:
         out.print(
-            f"{sum(u.files for u in units):,} data files are rewritten ({rewrite.strategy}) into files of about "
-            f"{bytes_text(rewrite.target_size)}: {len(units):,} units, {bytes_text(sum(u.cost for u in units))} to "
-            f"read, {bytes_text(sum(u.output for u in units))} to write."
+            f"{counted(sum(u.files for u in units), 'data file is', 'data files are')} rewritten ({rewrite.strategy}) "
+            f"into files of about {size_text(rewrite.target_size)}: {counted(len(units), 'unit')}, "
+            f"{size_text(sum(u.cost for u in units))} to read, {size_text(sum(u.output for u in units))} to write."
         )
     elif plan.nothing:
         out.print(f"No data file is rewritten: {escape(plan.nothing)}.")
@@ -106,56 +114,116 @@ def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
 def show_report(report: Report) -> None:
     """How a job ended, in a few lines."""
     colour = _COLOURS.get(report.status, "blue")
-    name = report.status.replace("_", " ")
+    name, table = report.status.replace("_", " "), escape(report.table)
     if report.status is Status.NOTHING_TO_DO:
-        out.print(f"[{colour}]Nothing to do[/{colour}] in {report.table}: {escape(report.reason or '')}.")
+        out.print(f"[{colour}]Nothing to do[/{colour}] in {table}: {escape(report.reason or '')}.")
         return
-    out.print(f"[{colour}]{report.table}: {name}[/{colour}]" + (f" — {escape(report.reason)}" if report.reason else ""))
-    if report.snapshot_id is not None and report.operation is Operation.COMPACT:
-        out.print(
-            f"  {report.rewritten_data_files:,} data files became {report.added_data_files:,}, "
-            f"{bytes_text(report.removed_bytes)} became {bytes_text(report.added_bytes)}, "
-            f"{report.removed_delete_files:,} delete files removed; snapshot {report.snapshot_id}"
-        )
-    elif report.snapshot_id is not None:
-        added = [f"{report.added_dvs:,} deletion vectors"] if report.added_dvs else []
-        added += [f"{report.added_position_delete_files:,} position delete files"] if not added else []
-        out.print(
-            f"  {report.removed_equality_delete_files:,} equality delete files became {added[0]} with "
-            f"{report.added_position_deletes:,} positions; snapshot {report.snapshot_id}"
-        )
+    out.print(f"[{colour}]{table}: {name}[/{colour}]" + (f" — {escape(report.reason)}" if report.reason else ""))
+    if report.snapshot_id is not None:
+        change = compaction_text(report) if report.operation is Operation.COMPACT else conversion_text(report)
+        out.print(f"  {change}; snapshot {report.snapshot_id}")
     if report.units:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
         seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
-        out.print(f"  {report.units:,} units{failed}{seconds}, job {report.job}")
+        out.print(f"  {counted(report.units, 'unit')}{failed}{seconds}, job {report.job}")
     for failure in report.failures[1:_SHOWN]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
+def conversion_text(report: Report) -> str:
+    """What a conversion that committed has changed."""
+    removed = counted(report.removed_equality_delete_files, "equality delete file")
+    added = [
+        counted(number, noun)
+        for number, noun in (
+            (report.added_dvs, "deletion vector"),
+            (report.added_position_delete_files, "position delete file"),
+        )
+        if number
+    ]
+    if not added:
+        return f"{removed} removed, no vectors or position deletes needed: no row is left that they delete"
+    return f"{removed} became {' and '.join(added)} with {counted(report.added_position_deletes, 'position')}"
+
+
+def compaction_text(report: Report) -> str:
+    """What a compaction that committed has changed."""
+    return (
+        f"{counted(report.rewritten_data_files, 'data file')} became {report.added_data_files:,}, "
+        f"{size_text(report.removed_bytes)} became {size_text(report.added_bytes)}, "
+        f"{counted(report.removed_delete_files, 'delete file')} removed"
+    )
+
+
 def show_progress(job: str, now: JobProgress) -> None:
-    """How far a job is that has not ended."""
-    share = f", {now.done} of {now.units} units" if now.units else ""
-    out.print(f"{job}: {now.status}{share}")
+    """How far a job is that has not ended, and who works on it."""
+    shares = [f"{now.done:,} of {counted(now.units, 'unit')}"] if now.units else []
+    shares += [f"{now.files_done:,} of {counted(now.files, 'file')}"] if now.files else []
+    out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
+    for holder in now.holders:
+        files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
+        seen = max(0, round(time.time() - holder.seen))
+        out.print(escape(f"  unit {holder.unit}: {holder.worker}, last seen {seen} s ago{files}"))
 
 
-def show_jobs(rows: Iterable[tuple[str, str, str, str]]) -> None:
-    """Jobs, one a row: id, table, status, units."""
-    table = _table("job", "table", "status", "units")
-    for job, name, status, units in rows:
-        colour = _COLOURS.get(Status(status), "blue") if status in set(Status) else "dim"
-        table.add_row(job, name, f"[{colour}]{status}[/{colour}]", units)
-    if table.row_count:
-        out.print(table)
-    else:
+def show_jobs(lines: Sequence[JobLine]) -> None:
+    """Jobs, one a row; where a terminal is too narrow for that, one below the other. Ids are never broken."""
+    if not lines:
         out.print("No jobs.")
+        return
+    table = _table("job", "catalog", "table", "status", "units", "started", "took", "reason", numbers=(4, 6))
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    table.columns[-1].min_width = _REASON
+    for line in lines:
+        table.add_row(*_cells(line))
+    if not out.is_terminal or Measurement.get(out, out.options, table).minimum <= out.width:
+        print_table(table)
+        return
+    for line in lines:
+        job, _, _, *details, reason = _cells(line)
+        out.print(job)
+        out.print("  " + "  ".join(detail for detail in details if detail))
+        if reason:
+            out.print(f"  {reason}")
+
+
+def _cells(line: JobLine) -> tuple[str, ...]:
+    colour = _COLOURS.get(Status(line.status), "blue") if line.status in set(Status) else "dim"
+    units = f"{line.done:,}/{line.units:,}" if line.units else ""
+    took = "" if line.seconds is None else _duration(line.seconds)
+    status = f"[{colour}]{line.status}[/{colour}]"
+    texts = (escape(text) for text in (line.job, line.catalog, line.table))
+    return *texts, status, units, line.started_text, took, escape(line.reason or "")
+
+
+def _duration(seconds: float) -> str:
+    """As ``4.2 s``, ``12:07`` or ``3:12:07``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
     """Settings, one a row: variable, value, source, description."""
     table = _table("setting", "value", "from", "what it is")
     for name, value, source, description in rows:
-        table.add_row(name, value, f"[bold]{source}[/bold]" if source != "default" else source, description)
-    out.print(table)
+        where = f"[bold]{source}[/bold]" if source != "default" else source
+        table.add_row(escape(name), escape(value), where, escape(description))
+    table.columns[0].no_wrap = True
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """A table on standard output: as wide as it is where that is no terminal, else fitted into the terminal."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    # Whoever reads it there cuts lines apart: nothing is folded, and nothing depends on a width that nobody sees.
+    endless = out.options.update(max_width=_ENDLESS)
+    out.print(table, width=Measurement.get(out, endless, table).maximum, crop=False, no_wrap=True)
 
 
 class Bar:
@@ -191,6 +259,11 @@ def bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
     )
     with Progress(*columns, console=err, transient=True, disable=quiet or not err.is_terminal) as progress:
         yield Bar(progress, title)
+
+
+def show_warning(sentence: str) -> None:
+    """What a person should know and what stops nothing, on standard error."""
+    err.print(f"[yellow]Warning:[/yellow] {escape(sentence)}")
 
 
 def show_error(error: Exception) -> None:

@@ -8,7 +8,6 @@ from typing import Final
 
 from celery import Celery, Task
 from kombu.utils.url import parse_url
-from rich.filesize import decimal as bytes_text
 
 from producer.board import Board
 from producer.errors import Corrupt, IcefleetError, Newer
@@ -17,6 +16,7 @@ from producer.messages import Failure, Operation, Report, Request
 from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger
 from producer.orders import CommitOrder, UnitOrder, order_of, request_of
 from producer.settings import Settings
+from producer.sizes import size_text
 from producer.staging import Staged
 from producer.store import JobStore
 from tasks.commit import Unanswered
@@ -158,7 +158,7 @@ def _staged(operation: Operation, staged: Staged) -> str:
     """What a unit has come to, in a line."""
     if operation is Operation.COMPACT:
         rows, size = sum(file.records for file in staged.data), sum(file.size for file in staged.data)
-        made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {bytes_text(size)}"
+        made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {size_text(size)}"
         return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
     files = len(staged.deletes) + len(staged.vectors)
     return f"{staged.new_positions} rows in {files} delete files or vectors, {staged.seconds} s"

@@ -28,6 +28,9 @@ def config(as_json: bool) -> None:
     for catalog in Config().get_known_catalogs():
         kind = (Config().get_catalog_config(catalog) or {}).get("type", "")
         rows.append((f"catalog {catalog}", str(kind), "pyiceberg", "as PyIceberg is configured"))
+    for name, nearest in Settings.unknown():
+        meant = f"no setting: is {nearest} meant?" if nearest else "no setting"
+        rows.append((name, "", _source(name, "set"), meant))
     if as_json:
         keys = ("setting", "value", "from", "description")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from producer import view
-from producer.commands.shared import CATALOG, JOB, JSON, end, print_json, show
-from producer.errors import IcefleetError
+from producer.commands.shared import JOB, JSON, connected, end, print_json, reachable, show, suggesting
+from producer.errors import Reason, Refused
 from producer.fleet import Fleet
 from producer.job import Job
+from producer.listing import CHOICES, JobLine, job_lines
 
 
 @click.command()
@@ -21,14 +24,23 @@ def status(job: str, as_json: bool) -> None:
     Example:
       icefleet status convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found = Fleet().job(job)
-    if (report := found.report()) is not None:
+    fleet, away = reachable(Fleet())
+    found = fleet.job(job)
+    try:
+        report = found.report()
+        now = found.progress() if report is None else None
+    except Refused as error:
+        if away and error.reason is Reason.UNKNOWN_JOB:
+            sentence = f"Storage tells nothing of {job}, and Redis, which may know it, is away: ask again."
+            raise Refused(Reason.UNKNOWN_JOB, sentence) from error
+        raise
+    if report is not None:
         show(report, as_json)
-        return
-    now = found.progress()
-    if as_json:
-        print_json({"job": job, "table": found.name.table, "status": now.status, "units": now.units, "done": now.done})
-    else:
+    elif now is not None and as_json:
+        line = JobLine.of(found).figures() | {"status": now.status, "done": now.done, "units": now.units}
+        files = {"files_done": now.files_done, "files": now.files}
+        print_json({**line, **files, "holders": [asdict(holder) for holder in now.holders]})
+    elif now is not None:
         view.show_progress(job, now)
 
 
@@ -42,7 +54,7 @@ def watch(job: str, as_json: bool) -> None:
     Example:
       icefleet watch $(icefleet convert db.events --no-wait)
     """
-    found = Fleet().job(job)
+    found = connected(Fleet()).job(job)
     with view.bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
@@ -57,7 +69,7 @@ def cancel(job: str) -> None:
     Example:
       icefleet cancel convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found = Fleet().job(job)
+    found = connected(Fleet()).job(job)
     if (report := found.report()) is not None:
         click.echo(f"{job} has ended already: {report.status}.")
         return
@@ -75,7 +87,7 @@ def resume(job: str, as_json: bool) -> None:
     Example:
       icefleet resume convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found: Job = Fleet().job(job).resume()
+    found: Job = connected(Fleet()).job(job).resume()
     with view.bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
@@ -83,26 +95,31 @@ def resume(job: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("table", required=False)
-@CATALOG
+@click.option(
+    "--catalog",
+    help="Only this catalog's jobs; by default all that Redis knows of, or where it knows of none those of `default`.",
+)
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice(CHOICES), help="Only jobs that stand so; may be repeated."
+)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 @JSON
-def jobs(table: str | None, catalog: str, limit: int, as_json: bool) -> None:
-    """List recent jobs, of TABLE or of all tables.
+def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason.
+
+    Without Redis the tables' own histories and storage tell of them.
 
     \b
     Examples:
       icefleet jobs
+      icefleet jobs --status failed --status partial
       icefleet jobs db.events --json
     """
-    rows = []
-    for job in Fleet().jobs(table, catalog=catalog)[:limit]:
-        try:
-            now = job.progress()
-            units = f"{now.done}/{now.units}" if now.units else ""
-            rows.append((job.id, job.name.table, str(now.status), units))
-        except IcefleetError:
-            rows.append((job.id, job.name.table, "unknown", ""))
+    fleet, _ = reachable(Fleet())
+    with suggesting(catalog or "default", table):
+        found = fleet.jobs(table, catalog=catalog)
+    lines = job_lines(found, limit=limit, statuses=statuses)
     if as_json:
-        print_json([dict(zip(("job", "table", "status", "units"), row, strict=True)) for row in rows])
+        print_json([line.figures() for line in lines])
     else:
-        view.show_jobs(rows)
+        view.show_jobs(lines)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import click
 
 from producer import view
-from producer.catalog import open_table
-from producer.errors import IcefleetError, Refused
+from producer.board import Board
+from producer.catalog import nearest_table, open_table
+from producer.errors import IcefleetError, Reason, Refused
 from producer.fleet import Fleet
 from producer.messages import Report, Request, Status
 from producer.planner import check
@@ -43,11 +45,40 @@ def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def connected(fleet: Fleet) -> Fleet:
+    """A fleet whose Redis answers, if it has one; else refused."""
+    Board(fleet.settings).check()
+    return fleet
+
+
+def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
+    """A fleet to look at, and whether its Redis is away: then storage alone tells, and standard error says so."""
+    try:
+        return connected(fleet), False
+    except Refused as error:
+        view.show_warning(f"{error} What follows is from the tables' own storage and history.")
+        return Fleet(fleet.settings.model_copy(update={"broker_url": "", "board_url": ""})), True
+
+
+@contextmanager
+def suggesting(catalog: str, table: str | None) -> Iterator[None]:
+    """Where a table is unknown, name the one that may be meant."""
+    try:
+        yield
+    except Refused as error:
+        nearest = nearest_table(catalog, table) if table and error.reason is Reason.UNKNOWN_TABLE else None
+        if nearest is None:
+            raise
+        raise Refused(error.reason, f"{str(error).rstrip('.')}: is {nearest!r} meant?") from error
+
+
 def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
     """Submit a request and follow it to its end, whose exit status this process takes; or print its id."""
     try:
         fleet = Fleet()
-        check(open_table(request.catalog, request.table), request)  # refuse at the start what would be refused later
+        with suggesting(request.catalog, request.table):
+            table = open_table(request.catalog, request.table)
+        check(table, request)  # refuse at the start what would be refused later
         with view.bar(request.table, quiet=as_json or no_wait) as bar:
             job = fleet.submit(request, told=bar.told)
             if no_wait and not fleet.settings.local:
@@ -71,9 +102,16 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
 
 def dry_run(request: Request, *, as_json: bool) -> None:
     """Show what a request would do."""
-    planned = Fleet().planned(request).plan
+    with suggesting(request.catalog, request.table):
+        planned = Fleet().planned(request).plan
     if as_json:
-        print_json(planned.model_dump(mode="json", exclude={"request": {"job", "submitted"}, "before": True}))
+        # Without what tells this plan apart from one that is carried out: no job has it.
+        print_json(
+            planned.model_dump(
+                mode="json",
+                exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True},
+            )
+        )
     else:
         view.show_plan(planned)
 

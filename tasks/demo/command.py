@@ -43,7 +43,7 @@ from producer.errors import Reason, Refused
     type=click.IntRange(1, 1000),
     help="Commits of the stream; each changes 0.5 % of the rows.",
 )
-@click.option("--table-only", is_flag=True, help="Make the table and convert nothing.")
+@click.option("--table-only", is_flag=True, help="Make the table and convert nothing; needs no Spark and no reader.")
 @click.option("--keep/--no-keep", default=True, show_default=True, help="Keep the table at the end, to look further.")
 @click.option(
     "--read-limit",

@@ -7,15 +7,18 @@ from dataclasses import asdict, dataclass
 from producer.errors import Failed, Reason, Refused
 from producer.messages import Report, Status
 from producer.settings import Settings
+from producer.view import compaction_text, conversion_text
+from producer.wording import counted
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
 from tasks.demo.maintenance import compact, convert
 from tasks.demo.outcome import Outcome, Reports, States
 from tasks.demo.page import Page
 from tasks.demo.place import TABLE, Place
+from tasks.demo.reading import check_reader
 from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable
-from workers.session import NoJava, find_java
+from workers.java import NoJava, find_java
 
 #: Commits that load the table, so that each bucket has several files.
 _PARTS = 4
@@ -41,6 +44,7 @@ def check(settings: Settings, *, private: bool, only_table: bool) -> None:
     find_generator()
     if only_table:
         return
+    check_reader()
     if settings.local:
         try:
             find_java()
@@ -51,17 +55,17 @@ def check(settings: Settings, *, private: bool, only_table: bool) -> None:
         raise Refused(Reason.USAGE, sentence)
 
 
-def load_table(place: Place, size: Size, page: Page) -> Stream:
+def load_table(place: Place, size: Size, page: Page, *, summed: bool = True) -> Stream:
     """The table with its first rows, and the stream that is about to change it."""
     page.say(f"{TABLE}, format version {size.format_version}, in {place.folder or f'catalog {place.name}'}")
-    stream = Stream(place.make_table(size.format_version))
+    stream = Stream(place.make_table(size.format_version), summed=summed)
     with page.step(f"loading TPC-H lineitem at scale {size.scale:g}", _PARTS) as step:
         for part in generate(size.scale, _PARTS):
             stream.load(part)
             step.advance()
         step.result = (
             f"loaded {stream.truth.rows:,} rows of TPC-H lineitem into {TABLE}: "
-            f"{Files.of(stream.table).data:,} files in {BUCKETS} buckets of l_orderkey"
+            f"{counted(Files.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
         )
     return stream
 
@@ -74,8 +78,9 @@ def run_stream(stream: Stream, size: Size, page: Page) -> None:
             done.append(stream.change())
             step.advance()
         step.result = (
-            f"a stream committed {len(done)} batches: {sum(b.updated for b in done):,} rows updated, "
-            f"{sum(b.deleted for b in done):,} deleted, {sum(b.delete_files for b in done):,} equality delete files"
+            f"a stream committed {counted(len(done), 'batch', 'batches')}: "
+            f"{counted(sum(b.updated for b in done), 'row')} updated, {sum(b.deleted for b in done):,} deleted, "
+            f"{counted(sum(b.delete_files for b in done), 'equality delete file')}"
         )
 
 
@@ -96,9 +101,9 @@ def look(table: StreamTable, size: Size, page: Page, when: str) -> State:
 
 def make_table(place: Place, size: Size, page: Page) -> dict[str, object]:
     """Only the table, with its equality deletes; what it holds, for programs."""
-    stream = load_table(place, size, page)
+    stream = load_table(place, size, page, summed=False)
     run_stream(stream, size, page)
-    return {"truth": stream.truth.figures(), "files": asdict(Files.of(stream.table))}
+    return {"truth": {"rows": stream.truth.rows}, "files": asdict(Files.of(stream.table))}
 
 
 def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
@@ -114,14 +119,14 @@ def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
     streamed = look(table, size, page, "with its equality deletes")
     with page.step("converting", live=False) as step:
         conversion = _committed("conversion", convert(place))
-        step.result = _converted(conversion)
+        step.result = f"converted: {conversion_text(conversion)}; snapshot {conversion.snapshot_id}"
     converted = look(table, size, page, "after the conversion")
     with page.step("converting again", live=False) as step:
         convert_again = convert(place)
         step.result = f"converted again: {convert_again.reason or convert_again.status}"
     with page.step("compacting", live=False) as step:
         compaction = _committed("compaction", compact(place))
-        step.result = _compacted(compaction)
+        step.result = f"compacted: {compaction_text(compaction)}; snapshot {compaction.snapshot_id}"
     compacted = look(table, size, page, "after the compaction")
     with page.step("compacting again", live=False) as step:
         compact_again = compact(place)
@@ -138,22 +143,3 @@ def _committed(what: str, report: Report) -> Report:
         reasons = [report.reason, *(failure.reason for failure in report.failures)]
         raise Failed(f"The {what} is {report.status}: {'; '.join(r for r in reasons if r)}")
     return report
-
-
-def _compacted(report: Report) -> str:
-    return (
-        f"compacted: {report.rewritten_data_files:,} data files became {report.added_data_files:,}, and "
-        f"{report.removed_delete_files:,} delete files left; snapshot {report.snapshot_id}"
-    )
-
-
-def _converted(report: Report) -> str:
-    files = (
-        f"{report.added_dvs:,} deletion vectors"
-        if report.added_dvs
-        else f"{report.added_position_delete_files:,} position delete files"
-    )
-    return (
-        f"converted: {report.removed_equality_delete_files:,} equality delete files became {files} with "
-        f"{report.added_position_deletes:,} positions; snapshot {report.snapshot_id}"
-    )

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from producer.view import err, out
+from producer.view import err, out, print_table
 from tasks.demo.outcome import Outcome
 from tasks.demo.place import Place
 from tasks.demo.reading import Reading
@@ -86,7 +86,7 @@ class Page:
         row("PyIceberg", lambda state: "reads it" if isinstance(state.pyiceberg, int) else "[red]cannot[/red]")
         if not self._quiet:
             out.print()
-            out.print(table)
+            print_table(table)
         if outcome.difference is not None:
             self.say(f"[bold red]The table is not right:[/bold red] {escape(outcome.difference)}.")
             return

@@ -10,14 +10,20 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
-from datafusion import SessionContext
 from pyiceberg.table import Table
-from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
 
-from producer.errors import Failed
+from producer.errors import Failed, Reason, Refused
 from tasks.demo.lineitem import KEY, QUERY_6, SCHEMA
 from tasks.testing.checksum import Checksum
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+#: What the reader is made of; imported where it reads, for a demonstration that makes the table only needs neither.
+_PACKAGES: Final = ("datafusion", "pyiceberg_core")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,17 @@ class Reading:
     #: For the checksum of every row and column.
     scan_seconds: float
     checksum: Checksum
+
+
+def check_reader() -> None:
+    """Refuse where the reader is not installed.
+
+    Raises:
+        Refused: the sentence names what is missing.
+    """
+    for package in _PACKAGES:
+        if find_spec(package) is None:
+            raise Refused(Reason.CONFIGURATION, f"The demo needs {package}: install icefleet[demo].")
 
 
 def read(table: Table, limit: float) -> Reading | None:
@@ -75,6 +92,9 @@ def _read_here(location: str, properties: dict[str, str]) -> Reading:
 
 
 def _session(location: str, properties: dict[str, str]) -> SessionContext:
+    from datafusion import SessionContext
+    from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
+
     context = SessionContext()
     table = IcebergDataFusionTable(
         identifier=["demo", "lineitem"], metadata_location=location, file_io_properties=properties

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datafusion import SessionContext
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Checksum:
     @classmethod
     def of(cls, rows: pa.Table) -> Checksum:
         """The checksum of rows in memory, over all their columns in order."""
+        from datafusion import SessionContext
+
         context = SessionContext()
         context.register_table("rows", context.from_arrow(rows))
         return cls.asked(context, "rows", rows.column_names)

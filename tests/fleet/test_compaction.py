@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from producer.errors import Refused
-from producer.job import Progress
 from producer.messages import Operation, Request, Status
 from tasks.rounds import begin
 from tasks.steps import Stage
@@ -231,7 +230,8 @@ class TestPlannedBefore:
     def test_resume_sends_what_is_missing(self, fleet: LocalFleet) -> None:
         table = _small(fleet, "db.resumed")
         before, job = rows_of(table.table), self._planned(fleet, "db.resumed")
-        assert fleet.fleet.job(job).progress() == Progress(Status.STAGING, 0, 1)
+        now = fleet.fleet.job(job).progress()
+        assert (now.status, now.done, now.units) == (Status.STAGING, 0, 1)
         report = fleet.json("resume", job)
         assert (report["status"], report["added_data_files"]) == ("committed", 2)
         assert snapshots_of(table.table, job) == [report["snapshot_id"]]

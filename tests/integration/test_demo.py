@@ -263,7 +263,26 @@ def test_a_fleet_must_be_able_to_find_the_table(tmp_path: Path, monkeypatch: pyt
     assert "--catalog" in result.stderr
 
 
-@pytest.mark.parametrize("package", ["datafusion", "pyiceberg_core", "sqlalchemy", "pyspark"])
+def test_only_the_table_needs_no_reader_and_no_spark(tmp_path: Path) -> None:
+    """Its rows are those of a demonstration that reads them."""
+    absent = "sys.modules.update(dict.fromkeys(('datafusion', 'pyiceberg_core', 'pyspark', 'py4j')))"
+    code = f"import sys; {absent}; from producer.cli import main; main()"
+    asked = (*SMALL, "--dir", str(tmp_path / "bare"), "--table-only", "--json")
+    done = subprocess.run([sys.executable, "-c", code, "demo", *asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["truth"] == {"rows": 60_175 - 2 * 60}
+    table = StreamTable(local_catalog(tmp_path / "bare", "demo"), "demo.lineitem").table
+    stream = Stream(Place.private(tmp_path / "full").make_table(2))
+    for part in generate(0.01, 4):
+        stream.load(part)
+    for _ in range(2):
+        stream.change()
+    rows = read_rows(table).cast(schema_to_pyarrow(SCHEMA, include_field_ids=False))
+    assert Checksum.of(rows) == stream.truth
+
+
+@pytest.mark.parametrize("package", ["datafusion", "pyiceberg_core", "sqlalchemy"])
 def test_what_is_missing_is_named(package: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules['{package}'] = None; from producer.cli import main; main()"
     command = [sys.executable, "-c", code, "demo", "--dir", str(tmp_path / "demo")]

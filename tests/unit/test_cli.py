@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,11 +22,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
+from rich.console import Console
 
+from producer import view
 from producer.cli import main
 from producer.engine import Told
 from producer.errors import Refused
 from producer.fleet import Fleet
+from producer.listing import JobLine
 from producer.messages import Report, Request, Status
 from producer.options import NAMES
 from producer.settings import PREFIX, Settings
@@ -45,8 +51,8 @@ def rows(*ids: int, p: str = "a") -> pa.Table:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No settings of whoever runs the tests, and a log that is left alone."""
-    for name in Settings.model_fields:
-        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
@@ -243,7 +249,54 @@ class TestUsage:
     def test_settings(self, run: Run, jobs: Jobs, command: list[str]) -> None:
         result = run(*command, ICEFLEET_UNIT_MB="0")
         assert result.exit_code == 2
-        assert "ICEFLEET_UNIT_MB='0': Input should be greater than or equal to 1." in result.stderr
+        assert "ICEFLEET_UNIT_MB='0': Input should be greater than or equal to 1 (MB that one unit" in result.stderr
+
+    @pytest.mark.parametrize(
+        ("url", "says"),
+        [
+            ("localhost:6379", "has no scheme: write redis://localhost:6379 (Celery broker"),
+            ("localhost", "has no scheme: write redis://localhost:6379/0"),
+            ("redis://localhost:six/0", "has no valid port: write one such as redis://localhost:6379/0"),
+            ("redis://localhost/many", "ends with 'many', which is not the number of a database"),
+            ("redis://:se#cret-horse@localhost:6379/0", "special characters in a password must be percent-encoded"),
+        ],
+    )
+    def test_an_address_that_is_none(self, run: Run, stream: StreamTable, url: str, says: str) -> None:
+        for command in (["convert", "db.t"], ["jobs"], ["config"]):
+            result = run(*command, ICEFLEET_BROKER_URL=url)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert says in result.stderr
+            assert "cret-horse" not in result.stderr
+
+    def test_a_board_that_is_no_redis(self, run: Run) -> None:
+        result = run("jobs", ICEFLEET_BOARD_URL="amqp://localhost")
+        assert result.exit_code == 2
+        assert "ICEFLEET_BOARD_URL='amqp://localhost': is not the address of a Redis" in result.stderr
+
+    def test_variables_that_are_no_settings_are_named(self, run: Run, tmp_path: Path) -> None:
+        (tmp_path / ".env").write_text("ICEFLEET_UNITS_MB=3\nREDIS_PASSWORD=x\n")
+        result = run("config", "--json", ICEFLEET_BROKER="redis://localhost", ICEFLEET_XYZZY="1")
+        assert result.stderr.splitlines() == [
+            "Warning: ICEFLEET_BROKER is set and is no setting of Icefleet: is ICEFLEET_BROKER_URL meant?",
+            "Warning: ICEFLEET_UNITS_MB is set and is no setting of Icefleet: is ICEFLEET_UNIT_MB meant?",
+            "Warning: ICEFLEET_XYZZY is set and is no setting of Icefleet: `icefleet config` lists them.",
+        ]
+        found = {row["setting"]: (row["from"], row["description"]) for row in only_json(result)}
+        assert found["ICEFLEET_BROKER"] == ("environment", "no setting: is ICEFLEET_BROKER_URL meant?")
+        assert found["ICEFLEET_UNITS_MB"] == (".env", "no setting: is ICEFLEET_UNIT_MB meant?")
+        assert found["ICEFLEET_XYZZY"] == ("environment", "no setting")
+
+    @pytest.mark.parametrize("command", [["plan"], ["convert"], ["compact", "--dry-run"], ["jobs"]], ids=" ".join)
+    def test_the_table_that_may_be_meant(
+        self, run: Run, catalog: FaultyCatalog, jobs: Jobs, command: list[str]
+    ) -> None:
+        for name in ("shop.orders", "shop.customers", "other.events"):
+            StreamTable.create(catalog, name, SCHEMA)
+        for given, meant in (("shop.order", "shop.orders"), ("shops.orders", "shop.orders"), ("shop.events", None)):
+            result = run(command[0], given, *command[1:])
+            assert result.exit_code == 2
+            said = f"There is no table {given!r} in catalog 'default'"
+            assert result.stderr == f"Refused: {said}" + (f": is {meant!r} meant?\n" if meant else ".\n")
 
     def test_a_broker_that_does_not_answer(self, run: Run, stream: StreamTable) -> None:
         result = run("convert", "db.t", ICEFLEET_BROKER_URL="redis://me:secret@127.0.0.1:1/0")
@@ -258,6 +311,66 @@ class TestUsage:
         assert result.exit_code == 2
         assert result.stderr.startswith("Refused: ")
         assert job in result.stderr
+
+
+class TestTables:
+    """What is no terminal is never wrapped, and in a narrow terminal ids stay whole."""
+
+    LONG = "convert:default:lake.warehouse.events_of_all_customers:20240501T101500-1a2b3c4d"
+
+    @pytest.fixture
+    def line(self) -> JobLine:
+        return JobLine(
+            job=self.LONG,
+            table="lake.warehouse.events_of_all_customers",
+            catalog="default",
+            operation="convert",
+            status="partial",
+            done=1,
+            units=1200,
+            started=1714558500.0,
+            seconds=3727.4,
+            reason="1 of 1,200 units failed; the first: day=2024-05-01: the file s3://lake/[x].parquet is missing",
+        )
+
+    @pytest.mark.parametrize("columns", ["20", "80"])
+    def test_pipes(
+        self, line: JobLine, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", columns)
+        view.show_jobs([line])
+        _, _, _, row = capsys.readouterr().out.rstrip("\n").split("\n")
+        assert row.split("  ")[0] == self.LONG
+        assert "default" in row
+        assert " 1/1,200 " in row
+        assert " 2024-05-01T10:15:00Z " in row
+        assert " 1:02:07 " in row
+        assert row.rstrip().endswith(line.reason or "-")
+
+    @pytest.mark.parametrize("width", [20, 60, 80, 120, 300])
+    def test_terminals(self, line: JobLine, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = io.StringIO()
+        terminal = Console(file=seen, force_terminal=True, no_color=True, width=width, soft_wrap=True, highlight=False)
+        monkeypatch.setattr(view, "out", terminal)
+        view.show_jobs([line])
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in seen.getvalue().splitlines()]
+        assert any(self.LONG in text.split() for text in lines), "the id is in one piece, with space around it"
+        assert "partial" in seen.getvalue()
+        assert "[x].parquet" in seen.getvalue().replace("\n", "")
+        if width >= 300:
+            assert len(lines) == 4, "and a row is a line where there is room"
+
+    def test_settings_in_a_pipe(self, run: Run) -> None:
+        url = f"redis://{'very-' * 30}long.example.internal:6379/0"
+        shown = run("config", COLUMNS="40", ICEFLEET_BROKER_URL=url).stdout
+        [row] = [row for row in shown.splitlines() if url in row]
+        assert "ICEFLEET_BROKER_URL" in row
+        assert row.rstrip().endswith("empty: work in this process")
+
+    def test_units_in_a_pipe(self, run: Run, stream: StreamTable) -> None:
+        shown = run("compact", "db.t", "--rewrite-all", "--dry-run", COLUMNS="30").stdout
+        [row] = [row for row in shown.splitlines() if "small files" in row]
+        assert "p=a +1 more" in row
 
 
 class TestConvert:
@@ -289,6 +402,40 @@ class TestConvert:
             "added_position_deletes": 2,
         }
         assert expected.items() <= told.items()
+
+    @pytest.mark.parametrize(
+        ("dvs", "files", "says"),
+        [
+            (1, 0, "1 equality delete file became 1 deletion vector with 1 position; snapshot 7"),
+            (0, 2, "1 equality delete file became 2 position delete files with 1 position; snapshot 7"),
+            (0, 0, "1 equality delete file removed, no vectors or position deletes needed: no row is left that they"),
+        ],
+    )
+    def test_one_is_not_many(self, dvs: int, files: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+        positions = 1 if dvs or files else 0
+        counts = {"added_dvs": dvs, "added_position_delete_files": files, "added_position_deletes": positions}
+        view.show_report(
+            Report(
+                job=ENDED,
+                table="db.t",
+                status=Status.COMMITTED,
+                snapshot_id=7,
+                units=1,
+                removed_equality_delete_files=1,
+                **counts,
+            )
+        )
+        shown = capsys.readouterr().out
+        assert says in shown
+        assert "  1 unit, job " in shown
+
+    def test_deletes_of_no_rows_in_version_3(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
+        stream = StreamTable.create(catalog, "db.v3", SCHEMA, format_version=3)
+        stream.append(rows(1, 2, 4))
+        stream.delete_where_equal(rows(3), ["id"])
+        shown = run("convert", "db.v3").stdout
+        assert "1 equality delete file removed, no vectors or position deletes needed" in shown
+        assert "0 position delete files" not in shown
 
     def test_nothing_to_do(self, run: Run, stream: StreamTable) -> None:
         run("convert", "db.t")
@@ -378,7 +525,7 @@ class TestPlan:
         result = run("plan", "db.t")
         assert (result.exit_code, result.stderr) == (0, "")
         assert "p=a +1 more" in result.stdout
-        assert "2 equality delete files become position delete files: 1 units, 2 data files," in result.stdout
+        assert "2 equality delete files become position delete files: 1 unit, 2 data files," in result.stdout
 
     def test_for_programs(self, run: Run, stream: StreamTable) -> None:
         told = only_json(run("plan", "db.t", "--where", "p = 'b'", "--json"))
@@ -440,7 +587,7 @@ class TestCompact:
         result = run("compact", "db.t")
         assert (result.exit_code, result.stderr) == (0, "")
         assert "db.t: committed" in result.stdout
-        assert "12 data files became 1, 2.0 MB became 1.5 MB, 3 delete files removed; snapshot 7" in result.stdout
+        assert "12 data files became 1, 1.9 MB became 1.4 MB, 3 delete files removed; snapshot 7" in result.stdout
         [request] = asked
         assert request.job.startswith("compact:default:db.t:")
         assert (request.operation, request.options) == ("compact", {})
@@ -512,7 +659,7 @@ class TestCompact:
         result = run("compact", "db.t", "--dry-run")
         assert (result.exit_code, result.stderr) == (0, "")
         assert "6 small files" in result.stdout
-        assert "6 data files are rewritten (binpack) into files of about 536.9 MB: 1 units," in result.stdout
+        assert "6 data files are rewritten (binpack) into files of about 512.0 MB: 1 unit," in result.stdout
         told = only_json(run("compact", "db.t", "--dry-run", "--json"))
         [unit] = told["units"]
         assert (unit["label"], unit["files"], unit["delete_files"], unit["why"]) == ("p=a", 6, 1, "6 small files")
@@ -523,7 +670,27 @@ class TestCompact:
     def test_a_dry_run_of_nothing(self, run: Run, stream: StreamTable) -> None:
         assert run("compact", "db.t", "--dry-run").stdout == (
             "Nothing to do: no group qualifies: 2 small files in 2 partitions, 5 are needed in one, or more than "
-            "536.9 MB.\n"
+            "512.0 MB.\n"
+        )
+
+    @pytest.mark.parametrize(("flags", "verb"), [(["--sort-order", "id"], "sort"), (["--zorder", "id,p"], "zorder")])
+    def test_an_order_for_files_that_are_well(self, run: Run, stream: StreamTable, flags: list[str], verb: str) -> None:
+        well = ["--target-file-size-bytes", "1KB", "--min-file-size-bytes", "1", "--max-file-size-bytes", "1MB"]
+        shown = run("compact", "db.t", "--dry-run", *well, *flags).stdout
+        assert shown.startswith("Nothing to do: none of 2 data files is below 1 byte or above 1.0 MB")
+        assert f"; to {verb} files that need no rewrite as well, add rewrite-all (--rewrite-all).\n" in shown
+        assert "rewrite-all" not in run("compact", "db.t", "--dry-run", *well).stdout
+        assert (
+            "2 data files are rewritten" in run("compact", "db.t", "--dry-run", *well, *flags, "--rewrite-all").stdout
+        )
+
+    def test_sizes_have_units(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
+        run("compact", "db.t", "--target-file-size-bytes", "128MB")
+        assert asked[0].options == {"target-file-size-bytes": "134217728"}
+        refused = run("compact", "db.t", "--target-file-size-bytes", "128 apples")
+        assert refused.exit_code == 2
+        assert (
+            "'128 apples' is not allowed: a whole number of bytes above 0, or a size such as 128MB." in refused.stderr
         )
 
     def test_a_dry_run_that_only_drops_deletes(self, run: Run, stream: StreamTable) -> None:
@@ -567,13 +734,22 @@ class TestJobs:
 
     def test_status_of_one_that_has_not(self, run: Run, staged: str) -> None:
         result = run("status", staged)
-        assert (result.exit_code, result.stdout) == (0, f"{staged}: committing, 1 of 1 units\n")
-        assert only_json(run("status", staged, "--json")) == {
+        assert (result.exit_code, result.stdout) == (0, f"{staged}: committing, 1 of 1 unit, 2 of 2 files\n")
+        told = only_json(run("status", staged, "--json"))
+        assert told.pop("seconds") >= 0
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("started"))
+        assert told == {
             "job": staged,
             "table": "db.t",
+            "catalog": "default",
+            "operation": "convert",
             "status": "committing",
             "units": 1,
             "done": 1,
+            "reason": None,
+            "files": 2,
+            "files_done": 2,
+            "holders": [],
         }
 
     def test_watching_one_that_has_ended(self, run: Run, done: str) -> None:
@@ -616,6 +792,34 @@ class TestJobs:
         shown = run("jobs").stdout
         assert done in shown
         assert request.job in shown
+        assert [row["job"] for row in only_json(run("jobs", "--json", "--status", "committed"))] == [done]
+        assert len(only_json(run("jobs", "--json", "--status", "committed", "--status", "committing"))) == 2
+        assert only_json(run("jobs", "--json", "--status", "failed")) == []
+        [ended] = [row for row in told if row["job"] == done]
+        assert ended.keys() == {
+            "job",
+            "table",
+            "catalog",
+            "operation",
+            "status",
+            "done",
+            "units",
+            "started",
+            "seconds",
+            "reason",
+        }
+        assert (ended["catalog"], ended["operation"], ended["units"], ended["reason"]) == (
+            "default",
+            "convert",
+            1,
+            None,
+        )
+        assert 0 <= ended["seconds"] < 300
+        assert run("jobs", "--status", "finished").exit_code == 2
+
+    def test_listing_one_whose_table_cannot_be_read(self, run: Run, done: str, stream: StreamTable) -> None:
+        job = JobLine.of(Fleet().job(done.replace("db.t", "db.gone")))
+        assert (job.status, job.reason) == ("unknown", "There is no table 'db.gone' in catalog 'default'.")
 
     def test_listing_none(self, run: Run, stream: StreamTable) -> None:
         assert run("jobs", "db.t").stdout == "No jobs.\n"

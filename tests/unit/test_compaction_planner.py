@@ -150,7 +150,7 @@ class TestSizes:
 
     def test_a_single_row_cannot_be_split(self, stream: StreamTable) -> None:
         add(stream, entry(500, record_count=1))
-        assert nothing(stream) == "none of 1 data files is below 75 bytes or above 180 bytes, or has many deletes"
+        assert nothing(stream) == "none of 1 data file is below 75 bytes or above 180 bytes, or has many deletes"
 
     def test_files_that_are_well_stay_out_of_the_group(self, stream: StreamTable) -> None:
         files = add(stream, *(entry(10) for _ in range(5)), entry(100), entry(75), entry(180))

@@ -93,6 +93,20 @@ class TestParsing:
         }
         assert all(field.description for field in NAMES.values())
 
+    @pytest.mark.parametrize("text", ["134217728", "128MB", "128 MiB", "128m", "0.125gb", "131072K"])
+    def test_sizes_have_units(self, text: str) -> None:
+        assert parse(target_file_size_bytes=text).target_file_size_bytes == 128 * MB
+        assert parse(min_file_size_bytes="0").min_file_size_bytes == 0
+
+    def test_sizes_leave_as_bytes(self) -> None:
+        """Workers of the release before know no units."""
+        given = {"target-file-size-bytes": "128MB", "min-input-files": 2, "max-file-size-bytes": "many"}
+        assert text_of(given) == {
+            "target-file-size-bytes": str(128 * MB),
+            "min-input-files": "2",
+            "max-file-size-bytes": "many",
+        }
+
     def test_every_option(self) -> None:
         options = parse(
             tier="minor",
@@ -161,17 +175,18 @@ class TestParsing:
             ("rewrite-job-order", "size", "one of none, bytes-asc, bytes-desc, files-asc, files-desc."),
             ("min-input-files", "0", "min-input-files='0' is not allowed: a whole number from 1 on."),
             ("min-input-files", "many", "min-input-files='many' is not allowed: a whole number from 1 on."),
-            ("target-file-size-bytes", "0", "a whole number of bytes above 0."),
-            ("target-file-size-bytes", "512MB", "a whole number of bytes above 0."),
-            ("target-file-size-bytes", str(1 << 63), "a whole number of bytes above 0."),
-            ("min-file-size-bytes", "-1", "a whole number of bytes, 0 or more."),
+            ("target-file-size-bytes", "0", "a whole number of bytes above 0, or a size such as 128MB."),
+            ("target-file-size-bytes", "512 apples", "a whole number of bytes above 0, or a size such as 128MB."),
+            ("target-file-size-bytes", "1.5", "a whole number of bytes above 0, or a size such as 128MB."),
+            ("target-file-size-bytes", str(1 << 63), "a whole number of bytes above 0, or a size such as 128MB."),
+            ("min-file-size-bytes", "-1", "a whole number of bytes, 0 or more, or a size such as 96MB."),
             ("rewrite-all", "maybe", "rewrite-all='maybe' is not allowed: true or false."),
             ("delete-ratio-threshold", "0", "delete-ratio-threshold='0' is not allowed: a number above 0, 1 at most."),
             ("delete-ratio-threshold", "1.01", "a number above 0, 1 at most."),
             ("delete-ratio-threshold", "nan", "a number above 0, 1 at most."),
             ("delete-file-threshold", "0", "a whole number from 1 on."),
             ("max-files-to-rewrite", "0", "a whole number from 1 on."),
-            ("max-file-group-size-bytes", "", "a whole number of bytes above 0."),
+            ("max-file-group-size-bytes", "", "a whole number of bytes above 0, or a size such as 128MB."),
             ("output-spec-id", "x", "output-spec-id='x' is not allowed: the id of a partition spec."),
             ("sort-order", "", "sort-order='' is not allowed: columns, such as id desc nulls last."),
             ("zorder", "id,,at", "zorder='id,,at' is not allowed: names of columns, separated by commas."),
