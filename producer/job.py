@@ -14,8 +14,9 @@ from producer.catalog import open_table
 from producer.engine import local_engine
 from producer.errors import Failed, IcefleetError, Reason, Refused
 from producer.history import report_from_history
+from producer.holders import Holder, Holders
 from producer.messages import JobId, Report, Request, Status
-from producer.messenger import Messenger
+from producer.messenger import Messenger, unit_id
 from producer.settings import Settings
 from producer.store import JobStore
 
@@ -33,6 +34,18 @@ class Progress:
     units: int = 0
     #: What is being done right now, such as ``day=2024-05-01: 3/7 files``; empty when that is not known here.
     detail: str = ""
+    #: Workers that are at units now, or were last; empty where that is not known, for want of a Redis that answers.
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def files_done(self) -> int:
+        """Data files that are done within units that are worked on."""
+        return sum(holder.files_done for holder in self.holders)
+
+    @property
+    def files(self) -> int:
+        """Data files of the units that are worked on."""
+        return sum(holder.files for holder in self.holders)
 
 
 class Job:
@@ -54,6 +67,7 @@ class Job:
         self._request = request
         self._report = report
         self._board = Board(settings)
+        self._holders = Holders(settings)
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
@@ -82,9 +96,12 @@ class Job:
             raise
         if plan is None:
             return Progress(Status.QUEUED)
-        done = len(self._store.at(plan).outcomes(plan.units))
-        units = len(plan.units)
-        return Progress(Status.STAGING if done < units else Status.COMMITTING, done, units)
+        ended = self._store.at(plan).outcomes(plan.units)
+        done, units = len(ended), len(plan.units)
+        left = [unit for unit in plan.units if unit.number not in ended]
+        pending = {unit_id(plan, unit.number): (unit.number, unit.label) for unit in left}
+        status = Status.STAGING if pending else Status.COMMITTING
+        return Progress(status, done, units, holders=self._holders.of(self.id, pending))
 
     @property
     def status(self) -> Status:

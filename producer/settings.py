@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
     shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")
     sweep_seconds: Seconds = Field(60, description="how often the sweeper looks for jobs that lost a message")
+    lease_seconds: Seconds = Field(
+        45, ge=3, description="how long a worker may be silent before others take what it holds"
+    )
     recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from producer.holders import Holder
 from producer.job import Progress as JobProgress
 from producer.messages import Operation, Report, Status
 from producer.plans import Plan, Rewrite
@@ -136,6 +137,17 @@ def show_progress(job: str, now: JobProgress) -> None:
     """How far a job is that has not ended."""
     share = f", {now.done} of {now.units} units" if now.units else ""
     out.print(f"{job}: {now.status}{share}")
+    for holder in now.holders[:_SHOWN]:
+        out.print(f"  {escape(_holding(holder))}")
+
+
+def _holding(holder: Holder) -> str:
+    """Who holds a unit since when, how far it is, and when its worker was last seen."""
+    since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
+    files = f", {holder.files_done} of {holder.files} files" if holder.files else ""
+    partition = f" ({holder.partition})" if holder.partition else ""
+    last = f"last seen at {seen}, {holder.silent:.0f} s ago"
+    return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
 
 
 def show_jobs(rows: Iterable[tuple[str, str, str, str]]) -> None:

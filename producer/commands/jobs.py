@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from producer import view
@@ -27,7 +29,8 @@ def status(job: str, as_json: bool) -> None:
         return
     now = found.progress()
     if as_json:
-        print_json({"job": job, "table": found.name.table, "status": now.status, "units": now.units, "done": now.done})
+        standing = {"job": job, "table": found.name.table, "status": now.status, "units": now.units, "done": now.done}
+        print_json({**standing, "holders": [asdict(holder) for holder in now.holders]})
     else:
         view.show_progress(job, now)
 
