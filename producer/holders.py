@@ -21,14 +21,22 @@ log = logging.getLogger(__name__)
 
 _NOW: Final = "local t = redis.call('time') local now = t[1] + t[2] / 1000000 "
 
-#: Take a lease unless another process holds it and was seen lately; returns the worker that holds it, if so.
+#: Take a lease unless another process holds it; returns the worker that holds it, if so. A lease that has lapsed is
+#: looked at a second time: Redis may have been away, and its holder unable to renew it.
 _TAKE: Final = (
     _NOW
     + """
 local text = redis.call('hget', KEYS[1], ARGV[1])
 if text then
-  local other = cjson.decode(text)
-  if other.token ~= ARGV[3] and now - other.seen < tonumber(ARGV[4]) then return other.worker end
+  local other, lasts = cjson.decode(text), tonumber(ARGV[4])
+  if other.token ~= ARGV[3] then
+    if now - other.seen < lasts then return other.worker end
+    if not other.doubted then
+      other.doubted = now
+      redis.call('hset', KEYS[1], ARGV[1], cjson.encode(other))
+    end
+    if now - other.doubted < lasts / 2 then return other.worker end
+  end
 end
 local lease = {worker = ARGV[2], token = ARGV[3], since = now, seen = now, files_done = 0, files = 0}
 redis.call('hset', KEYS[1], ARGV[1], cjson.encode(lease))
@@ -45,7 +53,7 @@ local text = redis.call('hget', KEYS[1], ARGV[1])
 if not text then return 0 end
 local lease = cjson.decode(text)
 if lease.token ~= ARGV[2] then return 0 end
-lease.seen, lease.files_done, lease.files = now, tonumber(ARGV[3]), tonumber(ARGV[4])
+lease.seen, lease.files_done, lease.files, lease.doubted = now, tonumber(ARGV[3]), tonumber(ARGV[4]), nil
 redis.call('hset', KEYS[1], ARGV[1], cjson.encode(lease))
 redis.call('expire', KEYS[1], ARGV[5])
 return 1
@@ -104,7 +112,7 @@ class Holders:
             token: Tells processes of workers with one name apart.
 
         Returns:
-            The other worker that holds the lease and was seen lately; None when the lease was taken.
+            The other worker that holds the lease, and may live; None when the lease was taken.
         """
         if not self:
             return None

@@ -59,7 +59,8 @@ class Delivered(DiscreetTask):
             return self.run(self.reads(named))
         except Unfinished as end:
             log.info("%s: %s", self.request.id, end)
-            self.send_event(end.event, **end.told)
+            for event in end.events:
+                self.send_event(event, **end.told)
             raise
         except TaskPredicate:
             raise
@@ -69,7 +70,8 @@ class Delivered(DiscreetTask):
             self.send_event("task-progress", result=str(error))
             raise
         except (Newer, HeldByAnother) as error:
-            log.warning("%s goes back to the queue: %s", self.request.id, error)
+            level = logging.WARNING if isinstance(error, Newer) else logging.INFO
+            log.log(level, "%s goes back to the queue: %s", self.request.id, error)
             raise self._put_back(error) from error
         except Refused as error:
             if error.reason not in _FINAL:

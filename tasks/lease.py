@@ -74,11 +74,13 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._over.is_set():
+            renewed = True
             try:
                 self._holders.renew(self._job, self._task, self._token, *self._files)
             except RedisError as error:
+                renewed = False
                 log.warning("the lease of %s cannot be renewed: %s", self._task, error)
-            if not self._over.wait(_AT_MOST):
+            if not self._over.wait(_AT_MOST) and renewed:  # else again at once
                 self._stirred.wait(max(self._pause - _AT_MOST, 0.0))
                 self._stirred.clear()
 

@@ -25,31 +25,34 @@ class Unfinished(Ignore):
     a task: what is not the last word must not be shown as a success.
     """
 
-    #: What is sent; its name is the state that is shown.
-    event: ClassVar[str]
+    #: What is sent; the last one's name is the state that is shown.
+    events: ClassVar[tuple[str, ...]]
 
     @property
     def told(self) -> dict[str, Any]:
-        """What goes along with the event."""
+        """What goes along with the events."""
         return {"result": str(self)}
 
 
 class Waits(Unfinished):
     """There is nothing to do for the moment; another message follows."""
 
-    event = "task-waiting"
+    events = ("task-waiting",)
 
 
 class Cancelled(Unfinished):
-    """The job was cancelled."""
+    """The job was cancelled.
 
-    event = "task-revoked"
+    Who shows events takes a revocation for older than progress, unless a retry came in between.
+    """
+
+    events = ("task-retried", "task-revoked")
 
 
 class Late(Unfinished):
     """The job has ended already; what its tasks are known to have come to stays."""
 
-    event = "task-revoked"
+    events = ("task-revoked",)
 
     @property
     def told(self) -> dict[str, Any]:
