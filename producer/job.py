@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from producer.board import Board
 from producer.engine import local_engine
 from producer.errors import Failed, IcefleetError, Reason, Refused
+from producer.holders import Holder, Holders
 from producer.messages import JobId, Report, Request, Status
-from producer.messenger import Messenger
+from producer.messenger import Messenger, unit_id
 from producer.settings import Settings
 
 if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
@@ -22,19 +23,6 @@ if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing do
 
 _LOOKS = 10
 _PAUSE = 0.1  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who works on a unit."""
-
-    unit: int
-    worker: str
-    #: Seconds since 1970 at which it was last heard of.
-    seen: float
-    #: Data files of the unit that are done, and all of them; 0 where that is not known.
-    files_done: int = 0
-    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +36,7 @@ class Progress:
     #: Data files that are done, of all that the round reads.
     files_done: int = 0
     files: int = 0
-    #: Who works on the units that have not ended, as far as that is known.
+    #: Workers that are at units now, or were last; empty where that is not known, for want of a Redis that answers.
     holders: tuple[Holder, ...] = ()
     #: What is being done right now, such as ``day=2024-05-01: 3/7 files``; empty when that is not known here.
     detail: str = ""
@@ -73,6 +61,7 @@ class Job:
         self._request = request
         self._report = report
         self._board = Board(settings)
+        self._holders = Holders(settings)
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
@@ -109,9 +98,13 @@ class Job:
             return Progress(Status.QUEUED)
         ended = self._store.at(plan).outcomes(plan.units)
         done, units = len(ended), len(plan.units)
+        left = [unit for unit in plan.units if unit.number not in ended]
+        pending = {unit_id(plan, unit.number): (unit.number, unit.label) for unit in left}
+        holders = self._holders.of(self.id, pending)
         files_done = sum(unit.files for unit in plan.units if unit.number in ended)
-        status = Status.STAGING if done < units else Status.COMMITTING
-        return Progress(status, done, units, files_done, sum(unit.files for unit in plan.units))
+        files_done += sum(holder.files_done for holder in holders)
+        status = Status.STAGING if pending else Status.COMMITTING
+        return Progress(status, done, units, files_done, sum(unit.files for unit in plan.units), holders)
 
     @property
     def status(self) -> Status:

@@ -75,6 +75,9 @@ class Settings(BaseSettings):
         300, description="seconds for which a worker that is told to stop finishes what it holds"
     )
     sweep_seconds: Seconds = Field(60, description="seconds between the sweeper's looks for jobs that lost a message")
+    lease_seconds: Seconds = Field(
+        45, ge=3, description="seconds for which a worker may be silent before others take what it holds"
+    )
     recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
 

@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from producer.holders import Holder
 from producer.job import Progress as JobProgress
 from producer.listing import JobLine
 from producer.messages import Operation, Report, Status
@@ -160,10 +161,17 @@ def show_progress(job: str, now: JobProgress) -> None:
     shares = [f"{now.done:,} of {counted(now.units, 'unit')}"] if now.units else []
     shares += [f"{now.files_done:,} of {counted(now.files, 'file')}"] if now.files else []
     out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
-    for holder in now.holders:
-        files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
-        seen = max(0, round(time.time() - holder.seen))
-        out.print(escape(f"  unit {holder.unit}: {holder.worker}, last seen {seen} s ago{files}"))
+    for holder in now.holders[:_SHOWN]:
+        out.print(f"  {escape(_holding(holder))}")
+
+
+def _holding(holder: Holder) -> str:
+    """Who holds a unit since when, how far it is, and when its worker was last seen."""
+    since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
+    files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
+    partition = f" ({holder.partition})" if holder.partition else ""
+    last = f"last seen at {seen}, {holder.silent:.0f} s ago"
+    return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
 
 
 def show_jobs(lines: Sequence[JobLine]) -> None:

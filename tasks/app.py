@@ -12,8 +12,8 @@ from kombu.utils.url import parse_url
 from producer.board import Board
 from producer.errors import Corrupt, IcefleetError, Newer
 from producer.masking import mask_logs
-from producer.messages import Failure, Operation, Report, Request
-from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger
+from producer.messages import Failure, Operation, Report, Request, Status
+from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger, unit_id
 from producer.orders import CommitOrder, UnitOrder, order_of, request_of
 from producer.settings import Settings
 from producer.sizes import size_text
@@ -24,11 +24,14 @@ from tasks.delivery import DELIVERY, location_of
 from tasks.drain import drain
 from tasks.ending import asked, clear_away, fail, give_up
 from tasks.job import JobContext
+from tasks.lease import Lease
+from tasks.presence import keep_present
 from tasks.reports import sentence
 from tasks.rounds import advance, begin
 from tasks.staging import first_line, stage
 from tasks.steps import Ended, Stage, Step, Waiting
 from tasks.sweep import sweep
+from tasks.verdicts import Cancelled, Late, Unsuccessful, Waits
 from workers.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -68,7 +71,14 @@ app.conf.update(
 )
 
 drain(settings)
+keep_present(settings)
 
+
+#: How a job ends whose last task ends as FAILURE.
+_BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
+
+#: Units are given up for whoever is killed over them.
+_UNIT: Final = {**DELIVERY, "Request": "tasks.requests:UnitRequest"}
 
 #: What data is to blame for, records among it, and what will be the same next time.
 _WRONG: Final = (Corrupt, DataError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
@@ -79,9 +89,9 @@ def plan(self: Task, request: Request) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
     board = Board(settings)
     if board.report(request.job) is not None:
-        return "the job has ended"
+        raise Late("the job has ended")
     if not board.start(request):
-        return "waits: another job works on the table"
+        raise Waits("waits: another job works on the table")
     board.sent(request.job)
     try:
         step = begin(request, settings)
@@ -93,13 +103,13 @@ def plan(self: Task, request: Request) -> str:
     return _next(request, step)
 
 
-@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), **DELIVERY)
+@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), **_UNIT)
 def convert(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a conversion."""
     return _stage(self, order)
 
 
-@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), **DELIVERY)
+@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), **_UNIT)
 def compact(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a compaction."""
     return _stage(self, order)
@@ -113,13 +123,15 @@ def commit(self: Task, order: CommitOrder) -> str:
     try:
         step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
-        return f"no answer from the catalog, the sweeper will ask again: {error}"
+        raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
     except _WRONG as error:
         if self.request.retries + 1 < settings.max_attempts:
             raise
         log.warning("%s cannot be committed", order.job, exc_info=True)
         kind = "" if isinstance(error, Corrupt) else f"{type(error).__name__}: "
         step = fail(context, f"It could not be committed: {kind}{first_line(error)}")
+    if isinstance(step, Stage):  # another round: this is not the last word on the job
+        raise Waits(_next(request, step))
     return _next(request, step)
 
 
@@ -137,21 +149,33 @@ def _stage(task: Task, order: UnitOrder) -> str:
         plan = context.store.load_plan(order.round)
     except Corrupt as error:
         Messenger(settings).commit(order.job, context.store.location)  # it ends the job, or plans the round again
-        return f"failed: {error}"
+        raise Unsuccessful(f"failed: {error}") from None
     if plan is None:
-        return "the job has ended"
+        raise _over(context)
 
     def progress(done: int, files: int) -> None:
         percent = 100 * done // max(files, 1)
         task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
+        lease.progress(done, files)
 
     Board(settings).keep(plan.request)
-    outcome = stage(context, plan, order.unit, settings, progress)
+    with Lease(settings, order.job, unit_id(plan, order.unit), task.request.hostname) as lease:
+        outcome = stage(context, plan, order.unit, settings, progress)
     if next(context.store.at(plan).pending(plan.units), None) is None:
         Messenger(settings).commit(order.job, plan.location)
     if isinstance(outcome, Failure):
-        return f"failed: {outcome.reason}"
-    return _staged(plan.request.operation, outcome) if isinstance(outcome, Staged) else "the job has ended"
+        raise Unsuccessful(f"failed: {outcome.reason}")
+    if outcome is None:
+        raise _over(context)
+    return _staged(plan.request.operation, outcome)
+
+
+def _over(context: JobContext) -> Cancelled | Late:
+    """What there is to say of a unit whose job has ended."""
+    report = Board(settings).report(context.id)
+    if context.store.cancelled() or (report is not None and report.status is Status.CANCELLED):
+        return Cancelled("cancelled: nothing of this unit is committed")
+    return Late("the job has ended")
 
 
 def _staged(operation: Operation, staged: Staged) -> str:
@@ -176,9 +200,9 @@ def _next(request: Request, step: Step) -> str:
             messenger.commit(request.job, plan.location)
             return "all staged"
         case Waiting():
-            return "waits for its units"
+            raise Waits("waits for its units")
         case Ended(None):
-            return "the job has ended"
+            raise Late("the job has ended")
         case Ended(report, store) if report is not None:
             return _finish(request, report, store)
     raise AssertionError(step)
@@ -186,6 +210,10 @@ def _next(request: Request, step: Step) -> str:
 
 def _finish(request: Request, report: Report, store: JobStore | None) -> str:
     """Post the report, and let the next job have the table.
+
+    Raises:
+        Unsuccessful: the job has failed, in part or as a whole, or was refused.
+        Cancelled: it was cancelled.
 
     Whoever dies in between is found by the conclusion, which goes when the report is posted; or by the board, where the
     job has its table until the end.
@@ -200,7 +228,12 @@ def _finish(request: Request, report: Report, store: JobStore | None) -> str:
     if (following := board.release(request)) is not None:
         Messenger(settings).plan(following)
     log.info("%s: %s", request.job, report.model_dump_json())
-    return sentence(report)
+    told = sentence(report)
+    if report.status in _BAD:
+        raise Unsuccessful(told)
+    if report.status is Status.CANCELLED:
+        raise Cancelled(told)
+    return told
 
 
 def _leave_on_storage(request: Request, report: Report) -> None:

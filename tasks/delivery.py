@@ -17,11 +17,13 @@ from producer import versions
 from producer.errors import Elsewhere, Newer, Reason, Refused
 from producer.messenger import LOCATION
 from tasks.discreet import DiscreetTask
+from tasks.lease import HeldByAnother
+from tasks.verdicts import Unfinished, Unsuccessful
 
 log = logging.getLogger(__name__)
 
-#: Seconds after which a message for somebody newer is given out again, and the most between two tries of others. Drawn,
-#: since Redis serves who has waited longest: at the same beat it would be the same worker each time.
+#: Seconds after which a message that is not for this worker now is given out again, and the most between two tries of
+#: others. Drawn, since Redis serves who has waited longest: at the same beat it would be the same worker each time.
 _PUT_BACK: Final = (2.0, 7.0)
 _LONGEST_PAUSE: Final = 30
 
@@ -32,7 +34,9 @@ _FINAL: Final = frozenset({Reason.MESSAGE, Reason.UNKNOWN_JOB, Reason.UNKNOWN_TA
 class Delivered(DiscreetTask):
     """A task whose message is read before it runs; it is given what the message asks for.
 
-    * What is newer than this process, the message or a record, goes back to the queue for as long as it takes.
+    * What is newer than this process, the message or a record, goes back to the queue for as long as it takes; so does
+      a unit that another worker is at. Neither counts as a try.
+    * A job or a unit that ended badly ends its task as FAILURE, with its sentence; it is not tried again.
     * A message that is not understood is refused with a sentence, and is gone.
     * Anything else that goes wrong may pass: a catalog, a storage, a Redis that are away for a while. It is tried again
       without an end; what does not pass ends a job, or a unit, in its own place.
@@ -41,7 +45,7 @@ class Delivered(DiscreetTask):
     abstract = True
     typing = False  # a message of a later version goes back as it came
     max_retries = None
-    throws = (Refused, Elsewhere)
+    throws = (Refused, Elsewhere, Unsuccessful)
     Strategy = "tasks.delivery:strategy"
     #: Makes what is asked for of a message's arguments, or refuses them.
     reads: Callable[[Mapping[str, Any]], Any]
@@ -53,11 +57,22 @@ class Delivered(DiscreetTask):
             if arguments:
                 raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
             return self.run(self.reads(named))
+        except Unfinished as end:
+            log.info("%s: %s", self.request.id, end)
+            for event in end.events:
+                self.send_event(event, **end.told)
+            raise
         except TaskPredicate:
             raise
-        except Newer as error:
-            log.warning("%s goes back to the queue: %s", self.name, error)
-            raise self.retry(exc=error, countdown=random.uniform(*_PUT_BACK)) from error
+        except Unsuccessful as error:
+            log.warning("%s: %s", self.request.id, error)
+            # The list of tasks in Flower shows results; that of a failed task would be empty.
+            self.send_event("task-progress", result=str(error))
+            raise
+        except (Newer, HeldByAnother) as error:
+            level = logging.WARNING if isinstance(error, Newer) else logging.INFO
+            log.log(level, "%s goes back to the queue: %s", self.request.id, error)
+            raise self._put_back(error) from error
         except Refused as error:
             if error.reason not in _FINAL:
                 raise self._again(error) from error
@@ -68,6 +83,12 @@ class Delivered(DiscreetTask):
             raise
         except Exception as error:
             raise self._again(error) from error
+
+    def _put_back(self, error: Exception) -> Exception:
+        """Have the message given out again later; that does not count as a try."""
+        self.request.retries -= 1
+        later: Exception = self.retry(exc=error, countdown=random.uniform(*_PUT_BACK), throw=False)
+        return later
 
     def _again(self, error: Exception) -> Exception:
         pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)

@@ -10,6 +10,7 @@ from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
 from producer.masking import masked
+from tasks.verdicts import Unsuccessful
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class DiscreetTask(Task):
                 raise
             log.warning("%s", told)  # masked like every line of the log; the events will not have it
             # Neither the error nor what it came from may travel on: whoever is told shows the whole chain.
+            if isinstance(error, Unsuccessful):
+                raise Unsuccessful(masked(str(error))) from None
             raise _again(error) if isinstance(error, Retry) else _hidden(error) from None
         return masked(result) if isinstance(result, str) else result
 

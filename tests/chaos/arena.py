@@ -40,7 +40,8 @@ class Arena(LocalFleet):
     """
 
     def __init__(self, root: Path, **settings: object) -> None:
-        super().__init__(root, **{"cores": 1, "heap_mb": 512, "unit_mb": 1, "sweep_seconds": 1, **settings})
+        quick = {"sweep_seconds": 1, "lease_seconds": 6}
+        super().__init__(root, **{"cores": 1, "heap_mb": 512, "unit_mb": 1, **quick, **settings})
         self.folder = root / "chaos"
         (self.folder / "leaders").mkdir(parents=True)
         self.arsenal = Arsenal(self.folder)
