@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from producer.manifests import LiveFile
 from producer.partitions import PartitionKey
 from producer.reach import Reach
+
+#: Bytes of data that a share has at least for each byte of deletes. A byte of deletes costs about twice as much as one
+#: of data: with less data most of a unit's work would be what the others do too.
+_DATA_PER_DELETES: Final = 4
 
 
 class Bundled(Protocol):
@@ -51,9 +55,9 @@ class _Chunk:
 def split(share: Share, costs: dict[str, int], deletes_cost: int, limit: int) -> Iterator[Share]:
     """Cut a partition whose cost exceeds ``limit`` into shares below it.
 
-    Every share reads the partition's deletes again, so that a share is at least as large as they are.
+    Every share reads the partition's deletes again, so that a share is several times as large as they are.
     """
-    room = max(limit - deletes_cost, deletes_cost, 1)
+    room = max(limit - deletes_cost, _DATA_PER_DELETES * deletes_cost, 1)
     chunks, current = [], _Chunk()
     for file in share.files:
         cost = costs[file[0].path]

@@ -41,7 +41,7 @@ _TASK_ROWS: Final = 1_000_000
 #: Rows that are looked up in an index at a time, about. Each time the pages of a large index are mapped again, so that
 #: more are worth their memory.
 _LOOKED_UP: Final = 1 << 15
-_LOOKED_UP_IN_PARTS: Final = 1 << 19
+_LOOKED_UP_IN_PARTS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def _entries(deleted: int, *, with_peer: bool) -> list[Entry]:
 WORKLOAD = Workload(
     name="w12",
     title="W12: a flood of deletes",
-    about="Half of all rows are deleted by key, in one partition: deletes do not fit into the heap, and few rows "
-    "can be left out early. Cost and memory must grow evenly. The yardstick joins keys and deletes in memory.",
+    about="Half of all rows are deleted by key, in one partition: deletes do not fit into the heap, and few rows can "
+    "be left out early. Cost and memory must grow evenly. The yardstick reads keys and deletes and joins them.",
     cases=cases,
 )

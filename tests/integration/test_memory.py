@@ -146,9 +146,9 @@ def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path
     assert told == sorted(told)
 
 
-def measured(keys: int, rows: int, version: int, seconds: int) -> dict[str, Any]:
+def measured(keys: int, rows: int, version: int, seconds: int, index_mb: int = 16) -> dict[str, Any]:
     """A conversion in a process of its own, with a heap of 512 MB."""
-    command = [sys.executable, "-m", "tests.support.measured", *map(str, (keys, rows, 512, 16, version))]
+    command = [sys.executable, "-m", "tests.support.measured", *map(str, (keys, rows, 512, index_mb, version))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -160,10 +160,17 @@ BOUND = (512 + 1200) * MB
 
 
 def test_many_deletes_in_little_memory() -> None:
-    """1.2 million keys, of which the budgets for an index and a broadcast hold a fraction."""
+    """1.2 million keys, of which the budgets for an index and a broadcast hold a fraction: Spark joins them."""
     found = measured(1_200_000, 1_000_000, 2, 280)
     assert found["positions"] == 100_000
     assert found["peak"] < BOUND
+
+
+def test_five_times_the_deletes_in_the_same_memory() -> None:
+    """An index in parts takes 28 MB for the few, and 140 MB for the many; no task holds more than a part of it."""
+    few, many = (measured(keys, 1_000_000, 2, 280, index_mb=1024) for keys in (1_000_000, 5_000_000))
+    assert (few["positions"], many["positions"]) == (100_000, 100_000)
+    assert many["peak"] < few["peak"] + 120 * MB
 
 
 @pytest.mark.slow
