@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
     shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")
     sweep_seconds: Seconds = Field(60, description="how often the sweeper looks for jobs that lost a message")
-    recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
+    recycle_units: int = Field(10_000, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
 
     @field_validator("catalogs")

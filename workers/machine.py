@@ -60,6 +60,13 @@ class Budget:
     rows_bytes: int
     #: Deletes of one match that are held in memory as an index.
     index_bytes: int
+    #: All that the child, its JVM and its tasks may use; 0 where that is not known.
+    memory_bytes: int = 0
+
+    @property
+    def idle_bytes(self) -> int:
+        """What may be in use between two units: the heap, and half of the rest. More was not given back."""
+        return self.heap_bytes + (self.memory_bytes - self.heap_bytes) // 2 if self.memory_bytes else 0
 
     @property
     def shuffle_tasks(self) -> int:
@@ -93,6 +100,7 @@ class Budget:
             rows_bytes=min(max((share - heap) // (8 * cores), 8 * _MB), 256 * _MB),
             # Held twice over while it is made, and mapped by all tasks from then on.
             index_bytes=min(max((share - heap) // 16, 8 * _MB), 128 * _MB),
+            memory_bytes=share,
         )
 
 
