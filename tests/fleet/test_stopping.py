@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -47,7 +48,12 @@ def fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def _jvms(fleet: LocalFleet) -> list[psutil.Process]:
-    return [process for process in descendants(fleet.processes.running["worker"].pid) if process.name() == "java"]
+    found = []
+    for process in descendants(fleet.processes.running["worker"].pid):
+        with suppress(psutil.Error):
+            if any(word.endswith("SparkSubmit") for word in process.cmdline()):  # not what only finds its arguments
+                found.append(process)
+    return found
 
 
 def _left(fleet: LocalFleet) -> list[str]:
