@@ -18,8 +18,14 @@ from producer.masking import mask_logs, masked
 #: when their command is asked for, so that the list does not wait for what commands need.
 _OWN = {
     "plan": ("work", "Show what a conversion of TABLE would do. Nothing is written."),
-    "convert": ("work", "Turn equality deletes of TABLE into position deletes (v2) or deletion vectors (v3)."),
-    "compact": ("work", "Rewrite small, oversized and delete-laden files of TABLE into well-sized ones."),
+    "convert": (
+        "work",
+        "Turn the equality deletes of TABLE (namespace.table) into position deletes (v2) or deletion vectors (v3).",
+    ),
+    "compact": (
+        "work",
+        "Rewrite small, oversized and delete-laden files of TABLE (namespace.table) into well-sized ones.",
+    ),
     "status": ("jobs", "Show how far JOB is, or how it ended."),
     "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
     "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from producer import versions
 from producer.broker import unanswered
 from producer.connections import sender_to
 from producer.messages import JobId, Operation, Request
 from producer.plans import Plan
-from producer.settings import Settings
+
+if TYPE_CHECKING:
+    from producer.settings import Settings
 
 #: Task names, and the queue that each goes to: one for each, so that no worker is sent a task that it does not know
 #: while a fleet is upgraded. Who serves several takes what comes first here first: what was begun is

@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     lease_seconds: Seconds = Field(
         45, ge=3, description="seconds for which a worker may be silent before others take what it holds"
     )
-    recycle_units: int = Field(200, ge=1, description="units after which a worker child is replaced by a fresh one")
+    recycle_units: int = Field(10_000, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
 
     @field_validator("catalogs")

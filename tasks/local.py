@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from producer.board import Board
 from producer.engine import Told
@@ -36,6 +41,10 @@ class LocalEngine:
         Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
         """
         told = told or (lambda done, units, detail: None)
+        with _terminable():
+            return self._run(request, told)
+
+    def _run(self, request: Request, told: Told) -> Report:
         step = begin(request, self._settings)
         while isinstance(step, Stage | Waiting):
             context = JobContext.open(request.job, step.plan.location)
@@ -81,3 +90,24 @@ class LocalEngine:
                 log.warning("unit %s is tried again: %s", number, error)
                 time.sleep(min(2**attempt, 30))
                 attempt += 1
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end this process as an exception does: what is half written and the scratch space go with it.
+
+    An application that handles the signal itself goes on doing so.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: a second one would leave what the first tidies up
+    raise SystemExit(128 + number)

@@ -63,7 +63,8 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
     Messenger(settings).check()
     serves = [queue for queue in QUEUES.values() if queue in queues.split(",")]
-    if set(serves) & {QUEUES[task] for task in STAGING.values()}:
+    stages = bool(set(serves) & {QUEUES[task] for task in STAGING.values()})
+    if stages:
         budget = budget_of(settings, concurrency)
         try:
             find_java()
@@ -72,6 +73,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         # The children are told what each of them may use, rather than each guessing that it is alone.
         os.environ["ICEFLEET_CORES"] = str(budget.cores)
         os.environ["ICEFLEET_HEAP_MB"] = str(budget.heap_bytes >> 20)
+        os.environ["ICEFLEET_MEMORY_MB"] = str(budget.memory_bytes >> 20)
         click.echo(f"{concurrency} × {budget.cores} cores, {budget.heap_bytes >> 20} MB heap each", err=True)
 
     from tasks.app import app  # the application takes its settings from the environment when it is imported
@@ -79,6 +81,10 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     arguments = ["worker", "-E", "-O", "fair", "--queues", ",".join(serves), "--concurrency", str(concurrency)]
     arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
     arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
+    if stages:
+        from tasks.child import Child
+
+        Child(Settings.load()).connect()
     if beat:
         from tasks.clock import keep_time
 

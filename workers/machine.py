@@ -60,6 +60,13 @@ class Budget:
     rows_bytes: int
     #: Deletes of one match that become an index in scratch: as much as the kernel can keep of files beside the heap.
     index_bytes: int
+    #: All that the child, its JVM and its tasks may use; 0 where that is not known.
+    memory_bytes: int = 0
+
+    @property
+    def idle_bytes(self) -> int:
+        """What may be in use between two units: the heap, and half of the rest. More was not given back."""
+        return self.heap_bytes + (self.memory_bytes - self.heap_bytes) // 2 if self.memory_bytes else 0
 
     @property
     def shuffle_tasks(self) -> int:
@@ -93,6 +100,7 @@ class Budget:
             rows_bytes=min(max((share - heap) // (8 * cores), 8 * _MB), 256 * _MB),
             # The other half is for what tasks hold in memory.
             index_bytes=max((share - heap) // 2, 8 * _MB),
+            memory_bytes=share,
         )
 
 

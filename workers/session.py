@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,13 +133,13 @@ def close() -> None:
 def end() -> None:
     """End the JVM at once, also one that is just being started: this process is about to end without ``atexit``."""
     started = psutil.Process().children(recursive=True)
-    for process in started:
-        with suppress(psutil.Error):
-            process.terminate()
-    _, alive = psutil.wait_procs(started, _PATIENCE)
-    for process in alive:
-        with suppress(psutil.Error):
-            process.kill()
+    for stop in (psutil.Process.terminate, psutil.Process.kill):
+        for process in filter(_runs, started):
+            with suppress(psutil.Error):
+                stop(process)
+        deadline = time.monotonic() + _PATIENCE
+        while any(map(_runs, started)) and time.monotonic() < deadline:
+            time.sleep(0.02)
     for folder in list(_folders):
         _discard(folder)
 
@@ -184,6 +185,14 @@ def _discard(folder: Path) -> None:
     _folders.discard(folder)
 
 
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; one that has is left to whoever started it, and waits to hear of it."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
 def _proportional(process: psutil.Process) -> int:
     """Bytes of a process; where the system does not say how they are shared, all of them."""
     try:
@@ -201,8 +210,8 @@ def _make(budget: Budget, folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     # One line for each connection and each task, which nobody has asked for.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    logging.getLogger("py4j.clientserver").setLevel(logging.WARNING)
+    for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
