@@ -24,19 +24,6 @@ _PAUSE = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who works on a unit."""
-
-    unit: int
-    worker: str
-    #: Seconds since 1970 at which it was last heard of.
-    seen: float
-    #: Data files of the unit that are done, and all of them; 0 where that is not known.
-    files_done: int = 0
-    files: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a job is."""
 
@@ -44,11 +31,9 @@ class Progress:
     #: Units that have ended, in the round that is running.
     done: int = 0
     units: int = 0
-    #: Data files that are done, of all that the round reads.
-    files_done: int = 0
-    files: int = 0
-    #: Who works on the units that have not ended, as far as that is known.
-    holders: tuple[Holder, ...] = ()
+    #: Data files of the units that have ended, and of all units of the round.
+    ended_files: int = 0
+    all_files: int = 0
     #: What is being done right now, such as ``day=2024-05-01: 3/7 files``; empty when that is not known here.
     detail: str = ""
 
@@ -102,9 +87,10 @@ class Job:
             return Progress(Status.QUEUED)
         ended = self._store.at(plan).outcomes(plan.units)
         done, units = len(ended), len(plan.units)
-        files_done = sum(unit.files for unit in plan.units if unit.number in ended)
+        ended_files = sum(unit.files for unit in plan.units if unit.number in ended)
         status = Status.STAGING if done < units else Status.COMMITTING
-        return Progress(status, done, units, files_done, sum(unit.files for unit in plan.units))
+        all_files = sum(unit.files for unit in plan.units)
+        return Progress(status, done, units, ended_files=ended_files, all_files=all_files)
 
     @property
     def status(self) -> Status:

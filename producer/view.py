@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -27,7 +28,7 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 _LONELY = 15.0  # seconds in the queue after which a person should wonder
 _SHOWN = 40  # rows of a table before the rest is summed up
 _REASON = 24  # columns that a reason takes at least
-_ENDLESS = 1 << 16  # columns that no table has
+_ENDLESS = 1 << 16  # columns, more than any table takes
 
 _COLOURS = {
     Status.COMMITTED: "green",
@@ -79,7 +80,7 @@ def _compaction_units(plan: Plan) -> Table:
 
 def _sum_up(table: Table, plan: Plan) -> None:
     if len(plan.units) > _SHOWN:
-        table.add_row("…", counted(len(plan.units) - _SHOWN, 'more unit'))
+        table.add_row("…", counted(len(plan.units) - _SHOWN, "more unit"))
 
 
 def _show_conversion(plan: Plan) -> None:
@@ -157,13 +158,31 @@ def compaction_text(report: Report) -> str:
 
 def show_progress(job: str, now: JobProgress) -> None:
     """How far a job is that has not ended, and who works on it."""
+    files_done, holders = files_done_of(now), holders_of(now)
     shares = [f"{now.done:,} of {counted(now.units, 'unit')}"] if now.units else []
-    shares += [f"{now.files_done:,} of {counted(now.files, 'file')}"] if now.files else []
+    shares += [f"{files_done:,} of {counted(now.all_files, 'file')}"] if now.all_files else []
     out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
-    for holder in now.holders:
-        files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
-        seen = max(0, round(time.time() - holder.seen))
-        out.print(escape(f"  unit {holder.unit}: {holder.worker}, last seen {seen} s ago{files}"))
+    for holder in holders[:_SHOWN]:
+        out.print(f"  {escape(_holding(holder))}")
+
+
+def holders_of(now: JobProgress) -> tuple[Any, ...]:
+    """Who works on units, where that is known."""
+    return tuple(getattr(now, "holders", ()))
+
+
+def files_done_of(now: JobProgress) -> int:
+    """Data files that are done: those of units that have ended, and those within the units that are worked on."""
+    return int(now.ended_files + sum(holder.files_done for holder in holders_of(now)))
+
+
+def _holding(holder: Any) -> str:
+    """Who holds a unit since when, how far it is, and when its worker was last seen."""
+    since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
+    files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
+    partition = f" ({holder.partition})" if holder.partition else ""
+    last = f"last seen at {seen}, {holder.silent:.0f} s ago"
+    return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
 
 
 def show_jobs(lines: Sequence[JobLine]) -> None:
@@ -177,7 +196,8 @@ def show_jobs(lines: Sequence[JobLine]) -> None:
     table.columns[-1].min_width = _REASON
     for line in lines:
         table.add_row(*_cells(line))
-    if not out.is_terminal or Measurement.get(out, out.options, table).minimum <= out.width:
+    least = Measurement.get(out, out.options.update(max_width=_ENDLESS), table).minimum
+    if not out.is_terminal or least <= out.width:
         print_table(table)
         return
     for line in lines:
@@ -198,9 +218,9 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 
 def _duration(seconds: float) -> str:
-    """As ``4.2 s``, ``12:07`` or ``3:12:07``."""
+    """As ``4.2s``, ``12:07`` or ``3:12:07``."""
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -217,13 +237,10 @@ def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output: as wide as it is where that is no terminal, else fitted into the terminal."""
-    if out.is_terminal:
-        out.print(table)
-        return
-    # Whoever reads it there cuts lines apart: nothing is folded, and nothing depends on a width that nobody sees.
-    endless = out.options.update(max_width=_ENDLESS)
-    out.print(table, width=Measurement.get(out, endless, table).maximum, crop=False, no_wrap=True)
+    """A table on standard output: fitted into a terminal, and as wide as it is where there is none."""
+    # Whoever reads it without a terminal cuts lines apart: nothing is folded, whatever COLUMNS says.
+    wide = out if out.is_terminal else Console(file=out.file, width=_ENDLESS, soft_wrap=True, highlight=False)
+    wide.print(table)
 
 
 class Bar:

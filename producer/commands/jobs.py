@@ -38,8 +38,8 @@ def status(job: str, as_json: bool) -> None:
         show(report, as_json)
     elif now is not None and as_json:
         line = JobLine.of(found).figures() | {"status": now.status, "done": now.done, "units": now.units}
-        files = {"files_done": now.files_done, "files": now.files}
-        print_json({**line, **files, "holders": [asdict(holder) for holder in now.holders]})
+        files = {"files_done": view.files_done_of(now), "files": now.all_files}
+        print_json({**line, **files, "holders": [asdict(holder) for holder in view.holders_of(now)]})
     elif now is not None:
         view.show_progress(job, now)
 
