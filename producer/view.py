@@ -28,7 +28,7 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 _LONELY = 15.0  # seconds in the queue after which a person should wonder
 _SHOWN = 40  # rows of a table before the rest is summed up
 _REASON = 24  # columns that a reason takes at least
-_ENDLESS = 1 << 16  # columns that no table has
+_ENDLESS = 1 << 16  # columns, more than any table takes
 
 _COLOURS = {
     Status.COMMITTED: "green",
@@ -80,7 +80,7 @@ def _compaction_units(plan: Plan) -> Table:
 
 def _sum_up(table: Table, plan: Plan) -> None:
     if len(plan.units) > _SHOWN:
-        table.add_row("…", counted(len(plan.units) - _SHOWN, 'more unit'))
+        table.add_row("…", counted(len(plan.units) - _SHOWN, "more unit"))
 
 
 def _show_conversion(plan: Plan) -> None:
@@ -185,7 +185,8 @@ def show_jobs(lines: Sequence[JobLine]) -> None:
     table.columns[-1].min_width = _REASON
     for line in lines:
         table.add_row(*_cells(line))
-    if not out.is_terminal or Measurement.get(out, out.options, table).minimum <= out.width:
+    least = Measurement.get(out, out.options.update(max_width=_ENDLESS), table).minimum
+    if not out.is_terminal or least <= out.width:
         print_table(table)
         return
     for line in lines:
@@ -206,9 +207,9 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 
 def _duration(seconds: float) -> str:
-    """As ``4.2 s``, ``12:07`` or ``3:12:07``."""
+    """As ``4.2s``, ``12:07`` or ``3:12:07``."""
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -225,13 +226,10 @@ def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output: as wide as it is where that is no terminal, else fitted into the terminal."""
-    if out.is_terminal:
-        out.print(table)
-        return
-    # Whoever reads it there cuts lines apart: nothing is folded, and nothing depends on a width that nobody sees.
-    endless = out.options.update(max_width=_ENDLESS)
-    out.print(table, width=Measurement.get(out, endless, table).maximum, crop=False, no_wrap=True)
+    """A table on standard output: fitted into a terminal, and as wide as it is where there is none."""
+    # Whoever reads it without a terminal cuts lines apart: nothing is folded, whatever COLUMNS says.
+    wide = out if out.is_terminal else Console(file=out.file, width=_ENDLESS, soft_wrap=True, highlight=False)
+    wide.print(table)
 
 
 class Bar:

@@ -32,7 +32,7 @@ def _flags(command: F) -> F:
         if field.annotation is bool:
             option = click.option(f"--{name}/--no-{name}", default=None, help=field.description)
         else:
-            kind = "BYTES" if name.endswith("-bytes") else "TEXT" if name in ("sort-order", "zorder") else "VALUE"
+            kind = "SIZE" if name.endswith("-bytes") else "TEXT" if name in ("sort-order", "zorder") else "VALUE"
             option = click.option(f"--{name}", metavar=kind, help=field.description)
         command = option(command)
     return command
@@ -93,6 +93,7 @@ def compact(
     """Rewrite small, oversized and delete-laden files of TABLE (namespace.table) into well-sized ones.
 
     Deletes of every kind are applied on the way. Options have the names and defaults of Iceberg's rewrite_data_files.
+    SIZE is bytes, or has a unit, as 128MB (1 MB is 1,048,576 bytes, as in Spark).
     Runs on the fleet at ICEFLEET_BROKER_URL, or in this process when that is empty.
 
     \b

@@ -50,8 +50,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def locked(servers: Start) -> int:
-    """The port of a Redis that wants a password, and where a user has no rights."""
-    return servers("--requirepass", "correct-horse", "--user", "weak on >pass ~* &* +ping +hello +client +select")
+    """The port of a Redis that wants a password."""
+    return servers("--requirepass", "correct-horse")
 
 
 @pytest.fixture(scope="module")
