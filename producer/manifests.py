@@ -25,11 +25,15 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from producer.avro import AvroReader
+from producer.bounds import TRUNCATED
 from producer.errors import Corrupt
 from producer.partitions import PartitionKey, partition_key
 
 #: Column of position delete files that names the data file (spec, Reserved Field IDs).
 FILE_PATH_ID = 2147483546
+
+#: What names of data files end in; a bound that was cut seldom does.
+_SUFFIXES = (".parquet", ".avro", ".orc")
 
 _POSITIONS = {field.name: position for position, field in enumerate(DATA_FILE_TYPE[3].fields)}
 _FIRST_ROW_ID = _POSITIONS["first_row_id"]
@@ -135,7 +139,8 @@ class LiveFile:
     def referenced_data_file(self) -> str | None:
         """The one data file that a delete is for, or None when it may name several.
 
-        A position delete file also tells it by equal bounds of its ``file_path`` column.
+        A position delete file also tells it by equal bounds of its ``file_path`` column, if they are a whole path: some
+        writers cut bounds to so many characters, and paths of several files begin alike.
         """
         data_file = self.entry.data_file
         explicit: str | None = data_file[_REFERENCED_DATA_FILE]
@@ -143,7 +148,7 @@ class LiveFile:
             return explicit
         lower = (data_file.lower_bounds or {}).get(FILE_PATH_ID)
         upper = (data_file.upper_bounds or {}).get(FILE_PATH_ID)
-        return lower.decode("utf-8") if lower is not None and lower == upper else None
+        return _whole_path(lower) if lower is not None and lower == upper else None
 
     @property
     def content_offset(self) -> int | None:
@@ -192,6 +197,15 @@ class LiveFile:
     def identity(self) -> tuple[str, int | None]:
         """What tells this file from every other of a snapshot: vectors share a Puffin file."""
         return self.path, self.content_offset
+
+
+def _whole_path(bound: bytes) -> str | None:
+    """The path that a bound is, or None where it may be the beginning of several."""
+    try:
+        path = bound.decode("utf-8")
+    except UnicodeDecodeError:  # cut within a character
+        return None
+    return path if len(path) > TRUNCATED and path.lower().endswith(_SUFFIXES) else None
 
 
 #: What tells a manifest as one list gives it: a manifest never changes, but a list may give it row ids that an earlier

@@ -122,16 +122,19 @@ def _same(array: pa.Array) -> pa.Array:
     return array
 
 
+def _missing(field: NestedField, constants: Mapping[int, Any]) -> Any:
+    """The value of a column that a file lacks: its identity partition's, be it null, else its initial default."""
+    return constants.get(field.field_id, field.initial_default)
+
+
 def _check_missing(field: NestedField, constants: Mapping[int, Any]) -> None:
-    if field.required and field.initial_default is None and constants.get(field.field_id) is None:
+    if field.required and _missing(field, constants) is None:
         raise Mismatch(f"it lacks the required column {field.name} ({field.field_id})")
 
 
 def _fill(field: NestedField, constants: Mapping[int, Any]) -> Fill:
     type_ = arrow_type(field.field_type)
-    value = constants.get(field.field_id)
-    if value is None:
-        value = field.initial_default
+    value = _missing(field, constants)
     if value is None or not isinstance(field.field_type, PrimitiveType):
         return _nothing(type_)
     scalar = arrow_scalar(value, field.field_type)

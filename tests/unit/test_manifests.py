@@ -314,12 +314,19 @@ def test_metrics_come_back(version: int, io: PyArrowFileIO, write: Callable[...,
     assert (file.value_counts, file.null_value_counts, file.nan_value_counts) == ({1: 10}, {1: 2}, {1: 1})
 
 
+def bounds(lower: bytes, upper: bytes) -> dict[str, dict[int, bytes]]:
+    return {"lower_bounds": {FILE_PATH_ID: lower}, "upper_bounds": {FILE_PATH_ID: upper}}
+
+
 @pytest.mark.parametrize(
     ("fields", "referenced"),
     [
         ({"referenced_data_file": "a"}, "a"),
-        ({"lower_bounds": {FILE_PATH_ID: b"b"}, "upper_bounds": {FILE_PATH_ID: b"b"}}, "b"),
-        ({"lower_bounds": {FILE_PATH_ID: b"b"}, "upper_bounds": {FILE_PATH_ID: b"c"}}, None),
+        (bounds(b"s3://lake/db/b.parquet", b"s3://lake/db/b.parquet"), "s3://lake/db/b.parquet"),
+        (bounds(b"s3://lake/db/b.parquet", b"s3://lake/db/c.parquet"), None),
+        (bounds(b"s3://lake/db/b.p", b"s3://lake/db/b.p"), None),
+        (bounds(b"s3://x/b.parquet", b"s3://x/b.parquet"), None),
+        (bounds("s3://lake/ü".encode()[:-1], "s3://lake/ü".encode()[:-1]), None),
         ({}, None),
     ],
 )

@@ -206,15 +206,17 @@ class TestVectorsAndPositionDeletes:
             DeleteIndex([vector("v.puffin", 5, None)], TABLE)
 
     def test_a_file_scoped_position_delete_is_for_its_own_file(self) -> None:
-        bounds = {FILE_PATH_ID: b"d"}
+        path, other = "file:///a/folder/d.parquet", "file:///a/folder/e.parquet"
+        bounds, cut = {FILE_PATH_ID: path.encode()}, {FILE_PATH_ID: path[:16].encode()}
         deletes = [
-            positions("told", 5, referenced_data_file="d"),
+            positions("told", 5, referenced_data_file=path),
             positions("bounds", 5, lower_bounds=bounds, upper_bounds=bounds),
-            positions("wide", 5, lower_bounds=bounds, upper_bounds={FILE_PATH_ID: b"e"}),
+            positions("wide", 5, lower_bounds=bounds, upper_bounds={FILE_PATH_ID: other.encode()}),
+            positions("cut", 5, lower_bounds=cut, upper_bounds=cut),
             positions("unknown", 5),
         ]
-        assert position_deletes(deletes, live("d", 1)) == {"told", "bounds", "wide", "unknown"}
-        assert position_deletes(deletes, live("e", 1)) == {"wide", "unknown"}
+        assert position_deletes(deletes, live(path, 1)) == {"told", "bounds", "wide", "cut", "unknown"}
+        assert position_deletes(deletes, live(other, 1)) == {"wide", "cut", "unknown"}
 
 
 class TestKeyColumns:

@@ -263,10 +263,15 @@ class TestColumns:
             NestedField(2, "day", DateType(), required=False),
             NestedField(3, "n", DecimalType(9, 2), required=True, initial_default=Decimal("1.5")),
             NestedField(4, "u", UnknownType(), required=False),
+            NestedField(5, "p", LongType(), required=False, initial_default=7),
         )
-        known = Input(0, file.path, 5, 0, 2, file.size, constants={2: 3})
+        known = Input(0, file.path, 5, 0, 2, file.size, constants={2: 3, 5: None})
         row = read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), known)[1]
-        assert row == {"id": 2, "day": datetime.date(1970, 1, 4), "n": Decimal("1.50")}
+        assert row == {"id": 2, "day": datetime.date(1970, 1, 4), "n": Decimal("1.50"), "p": None}
+        other = Input(0, file.path, 5, 0, 2, file.size, constants={2: 3})
+        assert (
+            read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), other)[1]["p"] == 7
+        )
 
     def test_values_keep_their_bits(self, tmp_path: Path) -> None:
         bits = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0x7FF0000000000000], np.uint64)
