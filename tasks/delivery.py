@@ -18,7 +18,7 @@ from producer.errors import Elsewhere, Newer, Reason, Refused
 from producer.messenger import LOCATION
 from tasks.discreet import DiscreetTask
 from tasks.lease import HeldByAnother
-from tasks.verdicts import Unfinished, Unsuccessful
+from tasks.verdicts import RETRY_STATE, Unfinished, Unsuccessful
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,11 @@ def strategy(task: Task, app: Celery, consumer: Any, **options: Any) -> Callable
             Envelope.model_validate(message.headers)
         except ValidationError as error:
             raise InvalidTaskError(f"its headers are not those of a task: {versions.complaint(error)}") from error
-        return take(message, body, *rest, **named)
+        result = take(message, body, *rest, **named)
+        if message.headers.get("eta") and consumer.event_dispatcher:
+            # It is tried again later, and that is how it is shown until then: not as one that has just come.
+            consumer.event_dispatcher.send(RETRY_STATE, uuid=message.headers["id"])
+        return result
 
     return taken
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from celery.exceptions import Ignore
+
+#: An event that has a task shown as RETRY, without counting as a retry.
+RETRY_STATE: Final = "task-retry"
 
 
 class Unsuccessful(Exception):
@@ -46,7 +49,7 @@ class Cancelled(Unfinished):
     Who shows events takes a revocation for older than progress, unless a retry came in between.
     """
 
-    events = ("task-retried", "task-revoked")
+    events = (RETRY_STATE, "task-revoked")
 
 
 class Late(Unfinished):

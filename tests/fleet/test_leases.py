@@ -1,0 +1,144 @@
+"""Leases of units, and what silent workers hold: on a real Redis, step by step."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, cast
+
+import pytest
+import redis
+
+from producer.holders import Holders
+from producer.settings import Settings
+from tasks.abandoned import VOUCHED, Abandoned, beats_of
+from tasks.lease import HeldByAnother, Lease
+from tests.fleet.localfleet import LocalFleet
+
+pytestmark = pytest.mark.redis
+
+JOB = "convert:default:db.events:20240501T101500-1a2b3c4d"
+TASK = f"convert:{JOB}:0:0"
+UNITS = {TASK: (0, "part=0")}
+LEASE = 3
+
+
+@pytest.fixture(autouse=True)
+def nothing(server: LocalFleet) -> None:
+    """An empty Redis."""
+    server.redis.flushall()
+
+
+@pytest.fixture
+def settings(server: LocalFleet) -> Settings:
+    return server.settings.model_copy(update={"lease_seconds": LEASE})
+
+
+def _deliver(broker: redis.Redis, tag: str, task: str = "icefleet.convert", id_: str = TASK) -> None:
+    """What Celery's transport notes of a message that a worker took."""
+    message = {"body": "W10=", "headers": {"id": id_, "task": task}, "properties": {"delivery_tag": tag}}
+    broker.hset("unacked", tag, json.dumps([message, "convert", "convert"]))
+    broker.zadd("unacked_index", {tag: time.time()})
+
+
+def _waiting(broker: redis.Redis) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in cast("list[str]", broker.lrange("convert", 0, -1))]
+
+
+class TestLease:
+    """Who is at a unit."""
+
+    def test_one_process_holds_a_unit(self, settings: Settings) -> None:
+        with Lease(settings, JOB, TASK, "red@one"):
+            assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+            assert [holder.worker for holder in Holders(settings).of(JOB, UNITS)] == ["red@one"]
+        assert Holders(settings).of(JOB, UNITS) == ()
+        assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") is None
+        with pytest.raises(HeldByAnother, match="blue@two"), Lease(settings, JOB, TASK, "red@one"):
+            raise AssertionError
+
+    def test_it_lasts_as_long_as_the_work_and_carries_its_progress(self, settings: Settings) -> None:
+        with Lease(settings, JOB, TASK, "red@one") as lease:
+            lease.progress(3, 7)
+            time.sleep(2 * LEASE)
+            (holder,) = Holders(settings).of(JOB, UNITS)
+            assert (holder.files_done, holder.files, holder.partition) == (3, 7, "part=0")
+            assert holder.silent < LEASE
+            assert holder.seen - holder.since > LEASE
+            assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+
+    def test_one_that_lapsed_is_looked_at_twice(self, settings: Settings) -> None:
+        """Redis may have been away: its holder has time to renew it."""
+        holders = Holders(settings)
+        holders.take(JOB, TASK, "red@one", "red/1")
+        time.sleep(1.1 * LEASE)
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        holders.renew(JOB, TASK, "red/1", 1, 2)
+        time.sleep(0.7 * LEASE)
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        time.sleep(0.5 * LEASE)
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        time.sleep(0.6 * LEASE)
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") is None
+        holders.renew(JOB, TASK, "red/1", 2, 2)  # it was only stopped, and goes on
+        holders.drop(JOB, TASK, "red/1")
+        assert [holder.worker for holder in holders.of(JOB, UNITS)] == ["blue@two"]
+
+    def test_without_a_redis_every_unit_is_free(self) -> None:
+        none = Settings(_env_file=None, broker_url="memory://")  # type: ignore[call-arg]
+        with Lease(none, JOB, TASK, "red@one"), Lease(none, JOB, TASK, "blue@two"):
+            assert Holders(none).of(JOB, UNITS) == ()
+
+
+class TestAbandoned:
+    """What nobody alive holds."""
+
+    def _looks(self, server: LocalFleet, times: int, *, beating: bool = False) -> list[list[str]]:
+        abandoned = Abandoned(server.redis, 60)
+        found = []
+        for _ in range(times):
+            if beating:
+                server.redis.incr(beats_of("red"))
+            found.append(abandoned.look())
+        return found
+
+    def test_a_silent_worker_loses_what_it_holds(self, server: LocalFleet) -> None:
+        _deliver(server.redis, "t1")
+        server.redis.hset(VOUCHED, "t1", "red")
+        server.redis.incr(beats_of("red"))
+        assert self._looks(server, 5) == [[], [], [], [TASK], []]
+        (message,) = _waiting(server.redis)
+        assert message["headers"] == {"id": TASK, "task": "icefleet.convert", "redelivered": True}
+        assert message["properties"]["delivery_tag"] != "t1", "what the worker acknowledges when it goes on"
+        assert not server.redis.exists("unacked", "unacked_index", VOUCHED)
+
+    def test_one_that_beats_keeps_it(self, server: LocalFleet) -> None:
+        _deliver(server.redis, "t1")
+        server.redis.hset(VOUCHED, "t1", "red")
+        assert self._looks(server, 10, beating=True) == [[]] * 10
+
+    def test_what_nobody_vouches_for_is_given_back_later_and_once(self, server: LocalFleet) -> None:
+        """A worker of the release before vouches for nothing: it may be at it for long."""
+        _deliver(server.redis, "t1")
+        assert self._looks(server, 7) == [[]] * 6 + [[TASK]]
+        server.redis.delete("convert")
+        _deliver(server.redis, "t2")
+        assert self._looks(server, 10) == [[]] * 10
+
+    def test_what_is_not_ours_stays(self, server: LocalFleet) -> None:
+        _deliver(server.redis, "t1", task="theirs.work")
+        server.redis.hset("unacked", "t2", "no JSON")
+        assert self._looks(server, 10) == [[]] * 10
+        assert server.redis.hlen("unacked") == 2
+
+    def test_time_without_redis_is_no_silence(self, server: LocalFleet) -> None:
+        _deliver(server.redis, "t1")
+        server.redis.hset(VOUCHED, "t1", "red")
+        server.redis.incr(beats_of("red"))
+        abandoned = Abandoned(server.redis, 60)
+        assert [abandoned.look() for _ in range(3)] == [[]] * 3
+        abandoned.broker = redis.Redis(port=1)
+        with pytest.raises(redis.ConnectionError):
+            abandoned.look()
+        abandoned.broker = server.redis
+        assert [abandoned.look() for _ in range(4)] == [[]] * 3 + [[TASK]]
