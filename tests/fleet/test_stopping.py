@@ -51,7 +51,9 @@ def _jvms(fleet: LocalFleet) -> list[psutil.Process]:
     found = []
     for process in descendants(fleet.processes.running["worker"].pid):
         with suppress(psutil.Error):
-            if any(word.endswith("SparkSubmit") for word in process.cmdline()):  # not what only finds its arguments
+            words = process.cmdline()
+            # Not the one before it, which finds its arguments.
+            if process.name() == "java" and "-version" not in words and not any("launcher.Main" in w for w in words):
                 found.append(process)
     return found
 
