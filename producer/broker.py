@@ -26,7 +26,7 @@ _MEANINGS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     ),
     (
         ("authentication required", "noauth", "hello must be called"),
-        "it wants a password, and the address has none: write redis://:PASSWORD@HOST or redis://USER:PASSWORD@HOST",
+        "it wants a password, and the address has none: put :PASSWORD@ or USER:PASSWORD@ before the host",
     ),
     (("no permissions", "noperm"), "the user lacks rights: deploy/users.acl has those that Icefleet needs"),
     (("db index is out of range",), "it has no database of the number at the address's end: 0 is always there"),

@@ -121,8 +121,8 @@ def _listed(catalog: Catalog, namespace: str) -> list[Identifier]:
 
 def _others(name: str) -> str:
     """The catalogs that are configured, where one is not."""
-    known = [catalog for catalog in Config().get_known_catalogs() if catalog != name]
-    return f"; there are {', '.join(known)}" if known else ""
+    known = Config().get_known_catalogs()
+    return f", or name one that is configured: {', '.join(known)}" if known and name not in known else ""
 
 
 def _first(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:

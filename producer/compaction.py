@@ -195,4 +195,4 @@ class CompactionPlanning:
         """How files that need no rewrite are brought into an order that was asked for."""
         if self.rewrite.strategy is Strategy.BINPACK:
             return ""
-        return f"; to {self.rewrite.strategy} files that need no rewrite as well, add rewrite-all (--rewrite-all)"
+        return "; to bring files that need no rewrite into this order as well, add rewrite-all (--rewrite-all)"

@@ -19,7 +19,7 @@ from producer.listing import JobLine
 from producer.messages import Operation, Report, Status
 from producer.plans import Plan, Rewrite
 from producer.sizes import size_text
-from producer.wording import counted
+from producer.wording import compaction_text, conversion_text, counted
 
 #: Results go to standard output, progress and refusals to standard error, so that programs can listen.
 out = Console(soft_wrap=True, highlight=False)
@@ -129,31 +129,6 @@ def show_report(report: Report) -> None:
         out.print(f"  {counted(report.units, 'unit')}{failed}{seconds}, job {report.job}")
     for failure in report.failures[1:_SHOWN]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
-
-
-def conversion_text(report: Report) -> str:
-    """What a conversion that committed has changed."""
-    removed = counted(report.removed_equality_delete_files, "equality delete file")
-    added = [
-        counted(number, noun)
-        for number, noun in (
-            (report.added_dvs, "deletion vector"),
-            (report.added_position_delete_files, "position delete file"),
-        )
-        if number
-    ]
-    if not added:
-        return f"{removed} removed, no vectors or position deletes needed: no row is left that they delete"
-    return f"{removed} became {' and '.join(added)} with {counted(report.added_position_deletes, 'position')}"
-
-
-def compaction_text(report: Report) -> str:
-    """What a compaction that committed has changed."""
-    return (
-        f"{counted(report.rewritten_data_files, 'data file')} became {report.added_data_files:,}, "
-        f"{size_text(report.removed_bytes)} became {size_text(report.added_bytes)}, "
-        f"{counted(report.removed_delete_files, 'delete file')} removed"
-    )
 
 
 def show_progress(job: str, now: JobProgress) -> None:

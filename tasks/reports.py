@@ -8,6 +8,7 @@ from producer.history import COUNTS, count
 from producer.masking import masked
 from producer.messages import Failure, Operation, Report, Request, Status
 from producer.plans import Plan
+from producer.wording import compaction_text, conversion_text
 from tasks.commit import Committed
 
 
@@ -64,14 +65,5 @@ def sentence(report: Report) -> str:
     """A report in one line."""
     if report.reason:
         return f"{report.status}: {report.reason}"
-    if report.operation is Operation.COMPACT:
-        return (
-            f"{report.status}: snapshot {report.snapshot_id}, {report.rewritten_data_files} data files became "
-            f"{report.added_data_files} and {report.removed_delete_files} delete files left; {report.removed_bytes} "
-            f"bytes became {report.added_bytes} in {report.seconds} s"
-        )
-    added = f"{report.added_dvs} vectors" if report.added_dvs else f"{report.added_position_delete_files} delete files"
-    return (
-        f"{report.status}: snapshot {report.snapshot_id}, {report.removed_equality_delete_files} equality delete files "
-        f"became {added} with {report.added_position_deletes} positions in {report.seconds} s"
-    )
+    change = compaction_text(report) if report.operation is Operation.COMPACT else conversion_text(report)
+    return f"{report.status}: snapshot {report.snapshot_id}, {change} in {report.seconds} s"

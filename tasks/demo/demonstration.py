@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from producer.errors import Failed, Reason, Refused
 from producer.messages import Report, Status
 from producer.settings import Settings
-from producer.view import compaction_text, conversion_text
-from producer.wording import counted
+from producer.wording import compaction_text, conversion_text, counted
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
 from tasks.demo.maintenance import compact, convert
 from tasks.demo.outcome import Outcome, Reports, States

@@ -92,7 +92,7 @@ class TestHints:
         self.says(f"redis://me:wrong-horse@127.0.0.1:{locked}/0", "user or password is wrong")
 
     def test_no_password(self, locked: int) -> None:
-        self.says(f"redis://127.0.0.1:{locked}/0", "it wants a password, and the address has none: write redis://:PASS")
+        self.says(f"redis://127.0.0.1:{locked}/0", "it wants a password, and the address has none: put :PASSWORD@ or")
 
     def test_no_such_database(self, locked: int) -> None:
         self.says(f"redis://:correct-horse@127.0.0.1:{locked}/999", "it has no database of the number")

@@ -537,6 +537,16 @@ class TestPlan:
         assert "job" not in told["request"]
         assert told["nothing"] is None
 
+    def test_what_programs_get_is_documented(self, run: Run, stream: StreamTable) -> None:
+        text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+        section = text.partition("### JSON")[2].partition("\n## ")[0]
+        converted = only_json(run("plan", "db.t", "--json"))
+        compacted = only_json(run("compact", "db.t", "--rewrite-all", "--dry-run", "--json"))
+        assert converted.keys() == compacted.keys()
+        [unit], [retirement, *_] = compacted["units"], converted["retirements"]
+        fields = {*converted, *unit, *retirement, *compacted["rewrite"], *only_json(run("config", "--json"))[0]}
+        assert {name for name in fields if f"`{name}`" not in section} == set()
+
     def test_nothing_is_written(self, run: Run, stream: StreamTable) -> None:
         folder = Path(stream.table.location().removeprefix("file://"))
         before = set(folder.rglob("*"))
@@ -675,12 +685,14 @@ class TestCompact:
             "512.0 MB.\n"
         )
 
-    @pytest.mark.parametrize(("flags", "verb"), [(["--sort-order", "id"], "sort"), (["--zorder", "id,p"], "zorder")])
-    def test_an_order_for_files_that_are_well(self, run: Run, stream: StreamTable, flags: list[str], verb: str) -> None:
+    @pytest.mark.parametrize("flags", [["--sort-order", "id"], ["--zorder", "id,p"]], ids=" ".join)
+    def test_an_order_for_files_that_are_well(self, run: Run, stream: StreamTable, flags: list[str]) -> None:
         well = ["--target-file-size-bytes", "1KB", "--min-file-size-bytes", "1", "--max-file-size-bytes", "1MB"]
         shown = run("compact", "db.t", "--dry-run", *well, *flags).stdout
         assert shown.startswith("Nothing to do: none of 2 data files is below 1 byte or above 1.0 MB")
-        assert f"; to {verb} files that need no rewrite as well, add rewrite-all (--rewrite-all).\n" in shown
+        assert (
+            "; to bring files that need no rewrite into this order as well, add rewrite-all (--rewrite-all).\n" in shown
+        )
         assert "rewrite-all" not in run("compact", "db.t", "--dry-run", *well).stdout
         assert (
             "2 data files are rewritten" in run("compact", "db.t", "--dry-run", *well, *flags, "--rewrite-all").stdout

@@ -21,7 +21,7 @@ def test_a_compaction() -> None:
         seconds=1.5,
     )
     assert sentence(report) == (
-        "committed: snapshot 7, 12 data files became 2 and 3 delete files left; 4000 bytes became 3000 in 1.5 s"
+        "committed: snapshot 7, 12 data files became 2, 3.9 KB became 2.9 KB, 3 delete files removed in 1.5 s"
     )
 
 
@@ -37,7 +37,7 @@ def test_a_conversion() -> None:
         seconds=1.5,
     )
     assert sentence(report) == (
-        "committed: snapshot 7, 2 equality delete files became 3 vectors with 4 positions in 1.5 s"
+        "committed: snapshot 7, 2 equality delete files became 3 deletion vectors with 4 positions in 1.5 s"
     )
 
 
