@@ -33,10 +33,12 @@ def spark() -> Iterator[object]:
     """One Spark session for all tests of this process; the local engine of the same settings finds it too."""
     from producer.settings import Settings
     from tasks.budget import budget_of
-    from workers import session
+    from workers import rewrite, session
 
     made = session.session(budget_of(Settings(broker_url="")))
-    yield made
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(rewrite, "_ALONE_BYTES", 0)  # whoever tests with a session tests its tasks
+        yield made
     session.close()
 
 
