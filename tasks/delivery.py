@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from producer import versions
 from producer.errors import Elsewhere, Newer, Reason, Refused
+from producer.masking import masked
 from producer.messenger import LOCATION
 from tasks.discreet import DiscreetTask
 from tasks.lease import HeldByAnother
@@ -67,7 +68,7 @@ class Delivered(DiscreetTask):
         except Unsuccessful as error:
             log.warning("%s: %s", self.request.id, error)
             # The list of tasks in Flower shows results; that of a failed task would be empty.
-            self.send_event("task-progress", result=str(error))
+            self.send_event("task-progress", result=masked(str(error)))
             raise
         except (Newer, HeldByAnother) as error:
             level = logging.WARNING if isinstance(error, Newer) else logging.INFO

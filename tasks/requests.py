@@ -31,6 +31,12 @@ class UnitRequest(Request):
             self._forget()
         super().on_timeout(soft, timeout)
 
+    def cancel(self, *arguments: Any, **named: Any) -> Any:
+        """Give the lease up when the worker stops and gives the unit back; Celery does the rest."""
+        done = super().cancel(*arguments, **named)
+        self._forget()
+        return done
+
     def _forget(self) -> None:
         if self.worker_pid is None:
             return

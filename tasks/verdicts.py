@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Final
 
 from celery.exceptions import Ignore
 
+from producer.masking import masked
+
 #: An event that has a task shown as RETRY, without counting as a retry.
 RETRY_STATE: Final = "task-retry"
 
@@ -34,7 +36,7 @@ class Unfinished(Ignore):
     @property
     def told(self) -> dict[str, Any]:
         """What goes along with the events."""
-        return {"result": str(self)}
+        return {"result": masked(str(self))}
 
 
 class Waits(Unfinished):

@@ -60,6 +60,10 @@ def _holder(fleet: LocalFleet, job: Job, unit: int) -> Holder:
     return fleet.processes.wait_for(f"holder of unit {unit} of {job.id}", found)
 
 
+def _is_at(fleet: LocalFleet, job: Job, name: str) -> bool:
+    return any(holder.worker.startswith(f"{name}@") for holder in job.progress().holders)
+
+
 def _worker_at(fleet: LocalFleet, job: Job, unit: int) -> tuple[str, int]:
     """Wait until a worker is at a unit; its name, and the process id of its child."""
     _holder(fleet, job, unit)
@@ -102,6 +106,22 @@ def test_a_worker_that_is_stopped_for_a_while_and_goes_on(fleet: LocalFleet) -> 
         assert other != child
     fleet.kill_child(child)  # both read for ever
     fleet.kill_child(other)
+    case.ended(job)
+
+
+def test_a_worker_that_is_stopped_at_once_gives_its_lease_up(fleet: LocalFleet) -> None:
+    """Whoever takes the unit need not wait until the lease lapses."""
+    case = Case.of(fleet, "givenback", units=1)
+    with stuck(case.table, 0):
+        job = case.start()
+        name, _ = _worker_at(fleet, job, 0)
+        for _ in range(2):
+            fleet.processes.terminate(name)
+            time.sleep(0.5)
+        fleet.processes.wait_for("nobody at the unit", lambda: not _is_at(fleet, job, name), LEASE / 2)
+        fleet.processes.ended(name)
+        _, other = _worker_at(fleet, job, 0)
+    fleet.kill_child(other)  # it reads for ever
     case.ended(job)
 
 
