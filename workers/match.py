@@ -67,6 +67,7 @@ class Matcher:
         work = pieces(match)
         data = Scan(reader, match.is_global, deletes, self.scratch)
         if deletes.bytes + deletes.rows * ROW_BYTES <= self.budget.index_bytes:
+            allocation.trim()  # what reading the deletes took, before tasks need as much
             self._write_index(deletes, match.is_global)
             return data.removed(self.session, work, self.budget.cores, name, self.stopped)
         return written(self._joined(match, deletes, data, work), self.scratch, name)
