@@ -35,6 +35,8 @@ _FILE_ROWS: Final = 50_000
 _TASK_ROWS: Final = 1_000_000
 #: Rows that are looked up in an index at a time, at least, as far as a file has them.
 _LOOKED_UP: Final = 1 << 15
+#: Bytes of their keys that are enough, too.
+_LOOKED_UP_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +151,15 @@ def _together(
 ) -> Iterator[tuple[Positions, list[pa.Array]]]:
     """Positions and keys of the candidates of several batches: together they are looked up in half the time."""
     waiting: list[tuple[Positions, list[pa.Array]]] = []
+    rows = size = 0
     for batch, found in candidates:
-        rows = pa.array(found)
-        waiting.append((found + batch.start, [column.take(rows) for column in batch.columns]))
-        if sum(positions.size for positions, _ in waiting) >= _LOOKED_UP:
+        taken = pa.array(found)
+        columns = [column.take(taken) for column in batch.columns]
+        waiting.append((found + batch.start, columns))
+        rows, size = rows + found.size, size + sum(column.nbytes for column in columns)
+        if rows >= _LOOKED_UP or size >= _LOOKED_UP_BYTES:
             yield _joined(waiting)
-            waiting = []
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield _joined(waiting)
 
