@@ -18,8 +18,7 @@ _CODECS: Final = {
     "lz4_raw": "lz4",
 }
 _CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
-#: What Iceberg's Java writer takes where the table names no level; Arrow's own usual level of zstd is 1, whose files are
-#: larger.
+#: What Iceberg's Java writer takes where the table names no level. Arrow's own level of zstd is 1: larger files.
 _USUAL_LEVELS: Final = {"zstd": 3}
 
 
