@@ -18,12 +18,14 @@ _CODECS: Final = {
     "lz4_raw": "lz4",
 }
 _CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
+#: What Iceberg's Java writer takes where the table names no level. Arrow's own level of zstd is 1: larger files.
+_USUAL_LEVELS: Final = {"zstd": 3}
 
 
 def data_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
     """Return Arrow's codec and level for data files.
 
-    ``write.parquet.compression-codec`` and ``-level`` choose them; without, it is zstd at its usual level.
+    ``write.parquet.compression-codec`` and ``-level`` choose them; without, it is zstd at level 3, as in Iceberg.
 
     :raises ValueError: when the codec or its level does not exist.
     """
@@ -34,7 +36,7 @@ def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
     """Return Arrow's codec and level for delete files.
 
     ``write.delete.parquet.compression-codec`` and ``-level`` come first, then the same of ``write.parquet``, then zstd
-    at its usual level.
+    at level 3, as in Iceberg.
 
     :raises ValueError: when the codec or its level does not exist.
     """
@@ -48,7 +50,7 @@ def _compression(properties: Mapping[str, str], *prefixes: str) -> tuple[str, in
         raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
     level = _property(properties, prefixes, "compression-level")
     if level is None or codec not in _CODECS_WITH_LEVELS:
-        return codec, None
+        return codec, _USUAL_LEVELS.get(codec)
     try:
         pa.Codec(codec, compression_level=int(level))
     except (ValueError, OSError) as error:

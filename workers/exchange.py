@@ -26,6 +26,8 @@ from workers.zorder import Curve
 
 #: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
 _EXPANSION: Final = 16
+#: Where these are few enough for one range, so many of the pieces are looked into to see whether they are.
+_LOOKED_INTO: Final = 3
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def exchanged(
     arranger = Arranger(by, None, Ranges.one(), rows.schema)
     count = sum(piece.rows for piece in pieces)
     most = sum(piece.size for piece in pieces) * _EXPANSION + count * SORTING
+    if lanes == 1 and not zorder and most <= budget.rows_bytes:
+        most = count * (_width(rows, pieces) + SORTING)
     if lanes > 1 or zorder or most > budget.rows_bytes:
         sample = sampled(session, RowKeys.of(unit, keys.schema), pieces, keys, rows.look, budget.cores, scratch)
         curve = Curve.of(sample.columns) if zorder else None
@@ -122,3 +126,10 @@ def exchanged(
 
     runs = by_tasks(session, pieces, budget.cores, scratch, keep)
     return Exchange(Merge(arranger, runs, budget.batch_bytes))
+
+
+def _width(rows: Source[P], pieces: Sequence[P]) -> int:
+    """Bytes that a row takes in Arrow: the widest of what some pieces begin with."""
+    looked = [pieces[index] for index in sorted({len(pieces) * n // _LOOKED_INTO for n in range(_LOOKED_INTO)})]
+    first = (next(iter(rows.look(piece)), None) for piece in looked)
+    return max((batch.nbytes // batch.num_rows for batch in first if batch is not None), default=0)

@@ -13,13 +13,13 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from workers.canonical import arrow_type, canonical_array, canonical_value
+from workers.decoding import BoundedFile, pieces
 from workers.errors import CorruptFile, UnsupportedFile
 from workers.fields import Leaf, has_field_ids, leaves, structs
 from workers.parquet import open_parquet
 from workers.unit import KeyColumn, KeyFile
 
 _MAX_ROWS = 1 << 16
-_MIN_ROWS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,16 @@ class KeyReader:
                 start += group.num_rows
 
     def _group(
-        self, file: KeyFile, parquet: pq.ParquetFile, index: int, start: int, found: Sequence[Leaf | None]
+        self, file: KeyFile, parquet: BoundedFile, index: int, start: int, found: Sequence[Leaf | None]
     ) -> Iterator[KeyBatch]:
-        group = parquet.metadata.row_group(index)
         names = sorted({leaf.name for leaf in found if leaf is not None})
+        added = sum(self._constant(file, c, 1).nbytes for c, leaf in zip(self.columns, found, strict=True) if not leaf)
         if not names:
-            yield KeyBatch(start, tuple(self._constant(file, c, group.num_rows) for c in self.columns))
+            for rows in pieces(parquet.metadata.row_group(index).num_rows, added, self.batch_bytes, _MAX_ROWS):
+                yield KeyBatch(start, tuple(self._constant(file, column, rows) for column in self.columns))
+                start += rows
             return
-        width = max(
-            1,
-            sum(group.column(leaf.column).total_uncompressed_size for leaf in found if leaf) // max(1, group.num_rows),
-        )
-        rows = max(_MIN_ROWS, min(_MAX_ROWS, self.batch_bytes // width))
-        for batch in parquet.iter_batches(batch_size=rows, row_groups=[index], columns=names, use_threads=False):
-            if not batch.num_rows:
-                continue
+        for batch in parquet.batches(index, names, self.batch_bytes, _MAX_ROWS, added=added):
             arrays = tuple(
                 self._constant(file, column, batch.num_rows)
                 if leaf is None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from workers.columns import Column
@@ -29,6 +30,8 @@ _PAGE_VERSIONS: Final = {"v1": "1.0", "v2": "2.0"}
 #: What Arrow looks at between two checks of a page's size, unless values are large.
 _VALUES: Final = 1024
 _LEAST_FILTER: Final = 32
+#: Rows by which it is judged whether values repeat.
+_LOOKED_AT: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Layout:
     page_version: str
     dictionary: bool
     dictionary_bytes: int
+    #: Paths of all columns.
+    paths: tuple[str, ...]
     #: Paths of columns with statistics; None for all.
     statistics: tuple[str, ...] | None
     #: By path.
@@ -84,6 +89,7 @@ class Layout:
             _PAGE_VERSIONS[version],
             properties.get("parquet.enable.dictionary", "true").lower() == "true",
             _positive(properties, "dict-size-bytes", 2 << 20),
+            tuple(column.path for column in columns),
             tuple(column.path for column in columns if column.path not in unwanted) if unwanted else None,
             {
                 column.path: _filter(properties, name, repeated=column.steps is None)
@@ -107,12 +113,18 @@ class Layout:
             "data_page_size": self.page_bytes,
             "max_rows_per_page": self.page_rows,
             "data_page_version": self.page_version,
-            "use_dictionary": self.dictionary,
+            "use_dictionary": self._dictionaries(table) if self.dictionary else False,
             "dictionary_pagesize_limit": self.dictionary_bytes,
             "write_statistics": True if self.statistics is None else list(self.statistics),
             "write_batch_size": self._between_checks(table),
             "bloom_filter_options": filters or None,
         }
+
+    def _dictionaries(self, table: pa.Table) -> list[str]:
+        """Columns with dictionaries: those whose values repeat. Of others Arrow would write values and indexes."""
+        rows = table.slice(0, _LOOKED_AT)
+        without = {column.name for column in rows.schema if not _repeats(rows.column(column.name))}
+        return [path for path in self.paths if path not in without]
 
     def filter_bytes(self, rows: int) -> int:
         """What Bloom filters add to a row group of so many rows, at most."""
@@ -122,6 +134,22 @@ class Layout:
         """How many values may be added to a page before its size is looked at."""
         largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
         return int(min(_VALUES, max(1, self.page_bytes // max(1, largest))))
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of the values, and their indexes, take less than the values; so for what is nested."""
+    if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type) or not len(column):
+        return True
+    distinct = column.unique()
+    indexes = len(column) * max(1, (len(distinct) - 1).bit_length()) / 8
+    return bool(_bytes(distinct) + indexes < _bytes(column))
+
+
+def _bytes(values: pa.Array | pa.ChunkedArray) -> int:
+    """What values take in a page: texts have their length before them."""
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return int(pc.sum(pc.binary_length(values)).as_py() or 0) + 4 * len(values)
+    return int(values.type.bit_width // 8 * len(values))
 
 
 def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> Filter:

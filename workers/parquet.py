@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
+from workers.decoding import STREAM_BYTES, BoundedFile
 from workers.errors import CorruptFile, UnsupportedFile
 
-#: Column chunks are streamed in pieces of this many bytes, so that a chunk of any size takes little memory.
-_STREAM_BYTES = 4 * 1024 * 1024
 _OTHER_FORMATS = {b"Obj\x01": "an Avro file", b"ORC": "an ORC file", b"PARE": "an encrypted Parquet file"}
 
 
 @contextmanager
-def open_parquet(io: FileIO, path: str, *, int96_unit: str = "us") -> Iterator[pq.ParquetFile]:
+def open_parquet(io: FileIO, path: str, *, int96_unit: str = "us") -> Iterator[BoundedFile]:
     """A Parquet file to read from; errors raised inside the block are told apart as well.
 
     CorruptFile where the file is missing or cannot be decoded, UnsupportedFile where it is of another format. Errors
@@ -26,10 +24,8 @@ def open_parquet(io: FileIO, path: str, *, int96_unit: str = "us") -> Iterator[p
     try:
         with (
             io.new_input(path).open() as source,
-            pq.ParquetFile(
+            BoundedFile(
                 source,
-                pre_buffer=False,
-                buffer_size=_STREAM_BYTES,
                 coerce_int96_timestamp_unit=int96_unit,
                 page_checksum_verification=True,  # where the writer left checksums, as Iceberg's own does
             ) as file,
@@ -65,7 +61,7 @@ def _line(error: Exception) -> str:
 def _is_readable(io: FileIO, path: str) -> bool:
     try:
         with io.new_input(path).open() as source:
-            while source.read(_STREAM_BYTES):
+            while source.read(STREAM_BYTES):
                 pass
     except OSError:
         return False

@@ -34,6 +34,10 @@ BATCH_SCHEMA: Final = pa.schema(
 _COLUMNS: Final = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
 _FIELD_ID: Final = b"PARQUET:field_id"
 _ROW_GROUP_ROWS: Final = 1_000_000
+#: What a row group's paths take in memory at most, and its dictionary in the file, about.
+_ROW_GROUP_PATHS: Final = 32 << 20
+_BATCH_BYTES: Final = 8 << 20
+_BATCH_ROWS: Final = 1 << 16
 _ICEBERG_SCHEMA: Final = Schema(
     NestedField(FILE_PATH_ID, "file_path", StringType(), required=True, doc="Path of the data file of a deleted row"),
     NestedField(POS_ID, "pos", LongType(), required=True, doc="Position of a deleted row in its data file, from 0"),
@@ -57,7 +61,7 @@ class PositionDeleteWriter:
     """Writes one new position delete file, sorted by path and position.
 
     The file appears with the first row group, and goes again unless the ``with`` block ends well after ``close``. A
-    file that exists is never overwritten. Memory is bounded by one row group of a million rows.
+    file that exists is never overwritten. Memory is bounded by one row group: a million rows, or 32 MB of paths.
 
     :param properties: table properties; ``write.delete.parquet.*`` and then ``write.parquet.*`` choose the codec.
     :raises ValueError: when the properties name a codec or a level that Parquet does not have.
@@ -75,6 +79,7 @@ class PositionDeleteWriter:
         # What waits for its row group.
         self._buffer: list[tuple[str, Positions]] = []
         self._buffered = 0
+        self._path_bytes = 0
         # What was taken so far.
         self._rows = 0
         self._first_path: str | None = None
@@ -118,10 +123,11 @@ class PositionDeleteWriter:
         self._rows += positions.size
         while positions.size:
             taken = positions[: _ROW_GROUP_ROWS - self._buffered]
+            self._path_bytes += len(data_file) if not self._buffer or self._buffer[-1][0] != data_file else 0
             self._buffer.append((data_file, taken))
             self._buffered += taken.size
             positions = positions[taken.size :]
-            if self._buffered == _ROW_GROUP_ROWS:
+            if self._buffered == _ROW_GROUP_ROWS or self._path_bytes >= _ROW_GROUP_PATHS:
                 self._flush()
 
     def close(self, targets: Iterable[int]) -> StagedDelete:
@@ -177,7 +183,7 @@ class PositionDeleteWriter:
             )
         if self._buffered:
             self._parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
-            self._buffer, self._buffered = [], 0
+            self._buffer, self._buffered, self._path_bytes = [], 0, 0
         return self._stream, self._parquet
 
     def _finish(self) -> int:
@@ -208,7 +214,7 @@ def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
     """Read a position delete file in batches of ``BATCH_SCHEMA``, in the order of the file.
 
     Columns are found by their field ids, and by their names in a file without ids. A stored ``row`` is not read. One
-    row group is held at a time.
+    batch is held at a time, however long paths are.
 
     :raises CorruptFile: when the file is missing, cannot be decoded, lacks a column, or has a null or a negative
         position; UnsupportedFile when it is not Parquet.
@@ -217,7 +223,7 @@ def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
         columns = [_column(file.schema_arrow, field_id, name, path) for field_id, name in _COLUMNS]
         rows = 0
         for group in range(file.num_row_groups):
-            for batch in file.iter_batches(row_groups=[group], columns=columns, use_threads=False):
+            for batch in file.batches(group, columns, _BATCH_BYTES, _BATCH_ROWS):
                 rows += len(batch)
                 yield _checked(batch, columns, path)
         if rows != file.metadata.num_rows:

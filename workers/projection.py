@@ -85,6 +85,11 @@ class Projection:
         """Top-level columns of the file that are read, ascending."""
         return sorted({column.source for column in self.columns if column.source is not None})
 
+    @property
+    def added(self) -> int:
+        """Bytes that a row takes in columns that the file lacks."""
+        return sum(column.fill(1).nbytes for column in self.columns if column.source is None)
+
     def arrays(self, read: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:
         """The table's columns out of the file's, for a batch of so many rows."""
         return [

@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, StructType, TimestampNanoType, TimestamptzNanoType
 
+from workers.decoding import BoundedFile, pieces
 from workers.errors import CorruptFile
 from workers.parquet import open_parquet
 from workers.projection import Mismatch, Projection, check_ids
@@ -26,7 +27,6 @@ from workers.rowtypes import LAST_UPDATED, ROW_ID, arrow_schema
 Positions = npt.NDArray[np.int64]
 
 _MAX_ROWS: Final = 1 << 17
-_MIN_ROWS: Final = 1 << 8
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RowReader:
     def _batches(
         self,
         file: Input,
-        parquet: pq.ParquetFile,
+        parquet: BoundedFile,
         projection: Projection,
         gone: Positions | None,
         groups: range,
@@ -89,8 +89,7 @@ class RowReader:
     ) -> Iterator[pa.RecordBatch]:
         start = sum(parquet.metadata.row_group(index).num_rows for index in range(groups.start))
         for index in groups:
-            group = parquet.metadata.row_group(index)
-            for batch in _read(parquet, index, projection.sources, self._rows(group)):
+            for batch in _read(parquet, index, projection.sources, self.batch_bytes, projection.added):
                 live = _live(gone, start, len(batch))
                 try:
                     arrays = projection.arrays(batch.columns, len(batch))
@@ -119,10 +118,6 @@ class RowReader:
             elif field.field_id == LAST_UPDATED.field_id:
                 arrays[index] = pc.coalesce(arrays[index], pa.scalar(file.sequence_number, pa.int64()))
 
-    def _rows(self, group: pq.RowGroupMetaData) -> int:
-        width: int = max(1, group.total_byte_size // max(1, group.num_rows))
-        return max(_MIN_ROWS, min(_MAX_ROWS, self.batch_bytes // (2 * width)))
-
     @property
     def _int96_unit(self) -> str:
         return "ns" if any(_is_nanoseconds(field.field_type) for field in self.fields.fields) else "us"
@@ -139,18 +134,15 @@ class _Read:
         return self.rows
 
 
-def _read(parquet: pq.ParquetFile, group: int, sources: Sequence[int], rows: int) -> Iterator[_Read]:
+def _read(parquet: BoundedFile, group: int, sources: Sequence[int], most_bytes: int, added: int) -> Iterator[_Read]:
     if not sources:  # the file has none of the columns
-        left = parquet.metadata.row_group(group).num_rows
-        while left:
-            yield _Read({}, min(left, rows))
-            left -= min(left, rows)
+        for rows in pieces(parquet.metadata.row_group(group).num_rows, added, most_bytes, _MAX_ROWS):
+            yield _Read({}, rows)
         return
     schema = parquet.schema_arrow
     names = sorted({schema.field(index).name for index in sources})
-    for batch in parquet.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False):
-        if batch.num_rows:
-            yield _Read({index: batch.column(_index(batch.schema, schema, index)) for index in sources}, batch.num_rows)
+    for batch in parquet.batches(group, names, most_bytes, _MAX_ROWS, added=added):
+        yield _Read({index: batch.column(_index(batch.schema, schema, index)) for index in sources}, batch.num_rows)
 
 
 def _index(read: pa.Schema, schema: pa.Schema, source: int) -> int:

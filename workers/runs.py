@@ -72,8 +72,11 @@ class RunWriter:
         numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in encoded.dictionary.to_pylist()]
         parts = np.array(numbers, np.int32)[encoded.indices.to_numpy()]
         kept = pa.RecordBatch.from_arrays(self._arranger.kept(parts, place, batch), schema=self._schema)
+        size = kept.nbytes + SORTING * kept.num_rows
+        if self._bytes + size > 2 * self._most:
+            self._flush()  # a few rows may be so large that they are better sorted alone
         self._waiting.append(kept)
-        self._bytes += kept.nbytes + SORTING * kept.num_rows
+        self._bytes += size
         if self._bytes >= self._most:
             self._flush()
 

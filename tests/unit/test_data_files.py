@@ -158,6 +158,13 @@ def test_levels_are_those_of_the_table(tmp_path: Path) -> None:
     assert write(tmp_path / "a", simple()).size == write(tmp_path / "a", simple(), compression_codec="zstd").size
 
 
+def test_zstd_is_as_strong_as_icebergs_java_writer_has_it(tmp_path: Path) -> None:
+    """Its level is 3 where the table names none; Arrow's own is 1."""
+    usual, *others = (write(tmp_path / "a", simple(), **p).size for p in ({}, {"compression_level": "3"}))
+    assert others == [usual]
+    assert write(tmp_path / "a", simple(), compression_level="1").size != usual
+
+
 @pytest.mark.parametrize(
     ("column", "values", "properties", "pages"),
     [
