@@ -138,6 +138,8 @@ class Layout:
 
 def _repeats(column: pa.ChunkedArray) -> bool:
     """Whether a dictionary of the values, and their indexes, take less than the values; so for what is nested."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type) or not len(column):
         return True
     distinct = column.unique()
