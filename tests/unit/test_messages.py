@@ -204,3 +204,10 @@ def test_refusals_cross_processes() -> None:
     for error in (Refused(Reason.WHERE, "no."), Corrupt("m.avro is missing.")):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_a_job_knows_when_it_was_asked_for() -> None:
+    request = Request.new("db.t")
+    assert JobId.parse(request.job).submitted == int(request.submitted)
+    assert JobId.parse("convert:default:db.t:20240501T101500-1a2b3c4d").submitted == 1714558500
+    assert JobId.parse("convert:default:db.t:99999999T999999-1a2b3c4d").submitted is None

@@ -124,3 +124,25 @@ def test_every_setting_is_described_with_its_source(monkeypatch: pytest.MonkeyPa
     assert rows["ICEFLEET_UNIT_MB"][:2] == ("7", "set")
     assert rows["ICEFLEET_CORES"][:2] == ("0", "default")
     assert all(text for _, _, text in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"), [("512", 512), ("512MB", 512), ("512 MiB", 512), ("4GB", 4096), ("1.5g", 1536), ("0GB", 0)]
+)
+def test_megabytes_take_a_unit(text: str, megabytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_HEAP_MB", text)
+    assert Settings.load().heap_mb == megabytes
+
+
+@pytest.mark.parametrize("text", ["many", "1.5", "100KB", "4 GBit"])
+def test_the_unit_is_said_in_a_refusal(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_UNIT_MB", text)
+    with pytest.raises(Refused, match="give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB"):
+        Settings.load()
+
+
+def test_unknown_variables_come_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ICEFLEET_BROKERURL", "ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"):
+        monkeypatch.setenv(name, "x")
+    assert ("ICEFLEET_BROKERURL", "ICEFLEET_BROKER_URL") in Settings.unknown()
+    assert not {"ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"} & {name for name, _ in Settings.unknown()}
