@@ -574,6 +574,7 @@ class TestJobs:
             "status": "committing",
             "units": 1,
             "done": 1,
+            "holders": [],
         }
 
     def test_watching_one_that_has_ended(self, run: Run, done: str) -> None:
