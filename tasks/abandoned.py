@@ -83,6 +83,12 @@ class Abandoned:
         silent = [(tag, voucher) for tag, (voucher, looks) in self._seen.items() if looks >= _patience(voucher)]
         return [task for tag, voucher in silent if (task := self._give_back(tag, voucher)) is not None]
 
+    def give_back_of(self, worker: str) -> None:
+        """Give back what a worker still holds that stops."""
+        tags, vouched, beats = self._delivered()
+        for tag in sorted(tag for tag, by in vouched.items() if by == worker and tag in tags):
+            self._give_back(tag, _voucher(worker, beats))
+
     def _delivered(self) -> tuple[set[str], dict[str, str], dict[str, str]]:
         """Tags of what was delivered, the workers that vouch for them, and the beats of these workers."""
         pipe = self.broker.pipeline(transaction=True)
@@ -113,7 +119,7 @@ class Abandoned:
         arguments = (tag, text, voucher.worker, voucher.beats, json.dumps(message), str(self.remembered_seconds))
         if not self.broker.eval(_GIVE_BACK, len(keys), *keys, *arguments):
             return None
-        holder = f"{voucher.worker} is silent" if voucher.worker else "nobody vouches for it"
+        holder = f"{voucher.worker} no longer works on it" if voucher.worker else "nobody vouches for it"
         log.warning("%s goes to another worker: %s", task, holder)
         return task
 

@@ -55,11 +55,12 @@ class Presence:
         self._received.set()
 
     def stop(self) -> None:
-        """Leave nothing that looks like a worker that died."""
+        """Give back what is still held, and leave nothing that looks like a worker that died."""
         self._over.set()
         self._received.set()
         self._thread.join(self._pause)
         try:
+            Abandoned(self._broker, self._settings.visibility_timeout).give_back_of(self.worker)
             self._vouch(frozenset())
             self._broker.delete(beats_of(self.worker))
         except redis.RedisError as error:

@@ -118,8 +118,8 @@ def test_a_worker_that_is_stopped_at_once_gives_its_lease_up(fleet: LocalFleet) 
         for _ in range(2):
             fleet.processes.terminate(name)
             time.sleep(0.5)
-        fleet.processes.wait_for("nobody at the unit", lambda: not _is_at(fleet, job, name), LEASE / 2)
         fleet.processes.ended(name)
+        assert not _is_at(fleet, job, name)
         _, other = _worker_at(fleet, job, 0)
     fleet.kill_child(other)  # it reads for ever
     case.ended(job)

@@ -112,6 +112,14 @@ class TestAbandoned:
         assert message["properties"]["delivery_tag"] != "t1", "what the worker acknowledges when it goes on"
         assert not server.redis.exists("unacked", "unacked_index", VOUCHED)
 
+    def test_one_that_stops_gives_back_what_it_holds_at_once(self, server: LocalFleet) -> None:
+        for tag, worker in (("t1", "red"), ("t2", "blue")):
+            _deliver(server.redis, tag)
+            server.redis.hset(VOUCHED, tag, worker)
+        Abandoned(server.redis, 60).give_back_of("red")
+        assert len(_waiting(server.redis)) == 1
+        assert server.redis.hkeys("unacked") == ["t2"]
+
     def test_one_that_beats_keeps_it(self, server: LocalFleet) -> None:
         _deliver(server.redis, "t1")
         server.redis.hset(VOUCHED, "t1", "red")

@@ -181,7 +181,7 @@ def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: p
     asks = "The message asks for schema 2 and this process knows 1: upgrade it."
     log = fleet.processes.log("old")
     fleet.processes.wait_for("two refusals", lambda: log.read_text().count(f"goes back to the queue: {asks}") >= 2, 60)
-    assert not gone(fleet)
+    fleet.processes.wait_for("its return to the queue", lambda: not gone(fleet), 10)
     command = [sys.executable, "-m", "tests.fleet.newer_worker", "worker", *EVERYTHING, "--name", "new@%h"]
     fleet.processes.start("new", command, fleet.environment)
     fleet.answering("new", "old")
