@@ -343,6 +343,33 @@ def test_partition_summaries(write: Callable[..., list[ManifestFile]]) -> None:
     assert (null.contains_null, null.lower_bound, null.upper_bound) == (True, None, None)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "summarized"),
+    [
+        ([1, 2**127 - 1], False),  # the second half of one has its high bit set
+        ([1, 2**127], False),
+        ([1, 2**63], False),
+        ([1, 2**64 + 1, 2**126], True),
+        ([2**127, 2**128 - 2**64], True),
+        ([2**128 - 1], True),
+    ],
+)
+def test_summaries_are_left_out_where_readers_order_uuids_in_different_ways(
+    numbers: list[int], summarized: bool, write: Callable[..., list[ManifestFile]]
+) -> None:
+    """All of them: a summary without bounds says that there are only nulls."""
+    uuids = [uuid.UUID(int=number) for number in numbers]
+    partitions = [(None, 1), *((value, 1) for value in uuids)]
+    metadata = table(2, UUIDType(), LongType())
+    [manifest] = write(metadata, [new(data(str(n), Record(*p))) for n, p in enumerate(partitions)])
+    if not summarized:
+        assert manifest.partitions is None
+        return
+    first, second = manifest.partitions or []
+    assert (first.contains_null, first.lower_bound, first.upper_bound) == (True, uuids[0].bytes, uuids[-1].bytes)
+    assert second.lower_bound == to_bytes(LongType(), 1)
+
+
 def test_manifests_are_cut_at_the_target_size(io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]) -> None:
     metadata = table(2, **{"commit.manifest.target-size-bytes": "1000", "write.avro.compression-codec": "null"})
     manifests = write(metadata, (new(data(f"{n:04d}" + "x" * 300)) for n in range(1000)))
