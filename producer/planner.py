@@ -13,6 +13,7 @@ from producer.garbage import uncollected
 from producer.messages import Operation, Report, Request
 from producer.options import Options
 from producer.plans import Plan
+from producer.properties import check_properties
 from producer.selection import Selection
 from producer.thresholds import resolve
 from producer.units import Planned
@@ -43,7 +44,8 @@ def check(table: Table, request: Request) -> str | None:
     """What can be said from the table's metadata alone: a sentence when there is nothing to do.
 
     Raises:
-        Refused: the format version, the branch, the filter or the options do not allow the request.
+        Refused: the format version, the branch, the filter, the options or the table's properties do not allow the
+            request.
     """
     version = table.metadata.format_version
     if version > max(SUPPORTED_VERSIONS):
@@ -52,6 +54,7 @@ def check(table: Table, request: Request) -> str | None:
         )
     head = branch_head(table, request.branch)
     Selection(request.where, table.metadata)
+    check_properties(table.metadata, request.operation)
     if request.operation is Operation.COMPACT:
         resolve(Options.parse(request.options), table.metadata)
     elif version == 1:

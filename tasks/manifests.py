@@ -21,13 +21,12 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType, StructType, UUIDType
-from pyiceberg.utils.properties import property_as_int
 
 from producer.partitions import PartitionKey, partition_key, partition_type, source_schema
-from tasks.avro import AvroWriter, avro_codec, put
+from producer.properties import manifest_codec, manifest_size
+from tasks.avro import AvroWriter, put
 from tasks.entries import entry_schema
 
 _FIRST_ROW_ID = next(index for index, part in enumerate(DATA_FILE_TYPE[3].fields) if part.name == "first_row_id")
@@ -58,15 +57,11 @@ def write_manifests(
     Raises:
         ValueError: when an entry breaks a rule of the spec; nothing of that manifest was written.
     """
-    target_size = property_as_int(
-        metadata.properties,
-        TableProperties.MANIFEST_TARGET_SIZE_BYTES,
-        TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
-    )
+    target_size = manifest_size(metadata.properties)
     shape = _Shape(metadata, spec, content, snapshot_id, sequence_number)
     manifest: _Manifest | None = None
     for entry in entries:
-        if manifest is not None and manifest.writer.size >= (target_size or 0):
+        if manifest is not None and manifest.writer.size >= target_size:
             yield manifest.write(io, new_path())
             manifest = None
         if manifest is None:
@@ -108,7 +103,7 @@ class _Shape:
             entry_schema(version, self.partition_type),
             entry_schema(3, self.partition_type),
             header,
-            avro_codec(self.metadata.properties),
+            manifest_codec(self.metadata.properties),
         )
 
     def check(self, entry: ManifestEntry) -> None:
