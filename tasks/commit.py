@@ -38,7 +38,13 @@ _ANSWERS = (0.0, 0.5, 2.0)
 
 
 class Unanswered(IcefleetError):
-    """The catalog does not say whether the snapshot was committed; nothing was deleted, `icefleet resume` goes on."""
+    """The catalog does not say whether the snapshot was committed; nothing was deleted, `icefleet resume` goes on.
+
+    Attributes:
+        error: What it raised instead of an answer.
+    """
+
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,9 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
     except RetryError as error:
         last = error.last_attempt.exception()
         if isinstance(last, Unanswered) or attempts.doubtful:
-            raise Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}") from error
+            unanswered = Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}")
+            unanswered.error = last.error if isinstance(last, Unanswered) else last
+            raise unanswered from error
         attempts.settle()
         raise Failed(
             f"Other writers were faster {settings.commit_attempts} times: nothing was committed; try again when the "
@@ -202,7 +210,9 @@ def _look_for(attempts: _Attempts, error: Exception) -> Committed:
             continue
         if snapshot is not None:
             return Committed(snapshot, attempts.rules.left_behind(table))
-    raise Unanswered(f"{type(error).__name__}: {error}") from error
+    unanswered = Unanswered(f"{type(error).__name__}: {error}")
+    unanswered.error = error
+    raise unanswered from error
 
 
 def _prepare(

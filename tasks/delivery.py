@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from producer import versions
 from producer.errors import Elsewhere, Newer, Reason, Refused
 from producer.messenger import LOCATION
+from producer.settings import Settings
 from tasks.discreet import DiscreetTask
+from tasks.patience import HEADER, Failing, Patience
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +37,8 @@ class Delivered(DiscreetTask):
 
     * What is newer than this process, the message or a record, goes back to the queue for as long as it takes.
     * A message that is not understood is refused with a sentence, and is gone.
-    * Anything else that goes wrong may pass: a catalog, a storage, a Redis that are away for a while. It is tried again
-      without an end; what does not pass ends a job, or a unit, in its own place.
+    * Anything else that goes wrong is tried again as long as its patience lasts (:mod:`tasks.patience`), and ends the
+      job, or the unit, then.
     """
 
     abstract = True
@@ -45,14 +48,19 @@ class Delivered(DiscreetTask):
     Strategy = "tasks.delivery:strategy"
     #: Makes what is asked for of a message's arguments, or refuses them.
     reads: Callable[[Mapping[str, Any]], Any]
+    patience: Patience
+    #: Ends what the message is about, given the task, what it asks for and the last error; returns the result.
+    ends: Callable[[Task, Any, BaseException], str]
 
     def work(self, *arguments: Any, **named: Any) -> Any:
         """Read the message, and run the task."""
+        order = None
         try:
             versions.check_message(_headers(self).get(versions.HEADER))
             if arguments:
                 raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
-            return self.run(self.reads(named))
+            order = self.reads(named)
+            return self.run(order)
         except TaskPredicate:
             raise
         except Newer as error:
@@ -60,19 +68,25 @@ class Delivered(DiscreetTask):
             raise self.retry(exc=error, countdown=random.uniform(*_PUT_BACK)) from error
         except Refused as error:
             if error.reason not in _FINAL:
-                raise self._again(error) from error
+                return self._again(order, error)
             log.warning("%s is refused: %s", self.name, error)
             raise
         except Elsewhere as error:  # what leads out of a table does so for ever
             log.warning("%s is refused: %s", self.name, error)
             raise
         except Exception as error:
-            raise self._again(error) from error
+            return self._again(order, error)
 
-    def _again(self, error: Exception) -> Exception:
+    def _again(self, order: Any, error: Exception) -> str:
+        """Have the message tried again, or end what it is about."""
+        now = time.time()
+        failing = Failing.after(_headers(self), error, now)
+        if order is not None and self.patience.ends(failing, now):
+            log.warning("%s is not tried again", self.request.id, exc_info=error)
+            return type(self).ends(self, order, error)
         pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)
-        again: Exception = self.retry(exc=error, countdown=pause, throw=False)
-        return again
+        headers = {**_headers(self), HEADER: failing.model_dump()}
+        raise self.retry(exc=error, countdown=pause, throw=False, headers=headers) from error
 
 
 class Envelope(BaseModel):
@@ -132,4 +146,6 @@ def _headers(task: Task) -> Mapping[str, Any]:
     return task.request.headers or {}
 
 
-DELIVERY: Final[Mapping[str, Any]] = {"base": Delivered, "bind": True}
+def delivery(settings: Settings) -> Mapping[str, Any]:
+    """Options of a task whose messages are delivered so."""
+    return {"base": Delivered, "bind": True, "patience": Patience.of(settings)}
