@@ -29,6 +29,7 @@ class Reason(StrEnum):
     KEY_TYPE = "key type"
     ENCRYPTED = "encrypted file"
     MESSAGE = "message"
+    UNMODELLED = "unknown metadata"
 
 
 class IcefleetError(Exception):

@@ -17,6 +17,7 @@ from producer.properties import check_properties
 from producer.selection import Selection
 from producer.thresholds import resolve
 from producer.units import Planned
+from producer.unmodelled import refuse_what_would_be_lost
 
 SUPPORTED_VERSIONS = (2, 3)
 
@@ -55,6 +56,7 @@ def check(table: Table, request: Request) -> str | None:
     head = branch_head(table, request.branch)
     Selection(request.where, table.metadata)
     check_properties(table.metadata, request.operation)
+    refuse_what_would_be_lost(table)
     if request.operation is Operation.COMPACT:
         resolve(Options.parse(request.options), table.metadata)
     elif version == 1:

@@ -22,6 +22,7 @@ from producer.plans import Plan
 from producer.records import delete_files
 from producer.settings import Settings
 from producer.staging import Staged
+from producer.unmodelled import refuse_what_would_be_lost
 from tasks.change import Additions, Change, Rules, Setback
 from tasks.compacted import CompactionRules
 from tasks.converted import ConversionRules
@@ -165,6 +166,7 @@ def _attempt(attempts: _Attempts) -> Committed:
         _all(change)
     if change.empty:
         return Committed(None, change.setbacks, change.failures)
+    refuse_what_would_be_lost(table)
     flight = attempts.begin()
     name = flight.attempt(snapshot_id := table.metadata.new_snapshot_id(), head.snapshot.snapshot_id)
     # Looked at after the note: whoever ends the job looks for notes after he has said so, and one sees the other.

@@ -391,7 +391,9 @@ def test_summaries_are_left_out_where_readers_order_uuids_in_different_ways(
 
 
 def test_manifests_are_cut_at_the_target_size(io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]) -> None:
-    metadata = table(2, **{"commit.manifest.target-size-bytes": "1000", "write.manifest.compression-codec": "uncompressed"})
+    metadata = table(
+        2, **{"commit.manifest.target-size-bytes": "1000", "write.manifest.compression-codec": "uncompressed"}
+    )
     manifests = write(metadata, (new(data(f"{n:04d}" + "x" * 300)) for n in range(1000)))
     assert len(manifests) > 3
     files = list(read_manifests(io, manifests))

@@ -158,10 +158,9 @@ def test_every_property_that_is_used_is_known() -> None:
         for path in Path(package.__path__[0]).rglob("*.py"):
             if "testing" in path.parts:
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if re.fullmatch(r"(write|commit|schema|parquet)\.[a-z.-]+[a-z]\.?", node.value):
-                        found.add(node.value)
+            nodes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+            texts = {node.value for node in nodes if isinstance(node.value, str)}
+            found |= {t for t in texts if re.fullmatch(r"(write|commit|schema|parquet)\.[a-z.-]+[a-z]\.?", t)}
     modules = {"schema.as"}
     unknown = {
         name
