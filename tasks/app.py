@@ -101,7 +101,14 @@ def _end_job(task: Task, order: CommitOrder | UnitOrder, error: BaseException) -
         request = Request(job=order.job, operation=name.operation, catalog=name.catalog, table=name.table)
         heads = {head.job: head for head in Board(settings).heads()}
         request = heads.get(order.job, request)
-    return _next(request, step)
+    try:
+        return _next(request, step)
+    except Exception:  # nobody can be told; but the table is not held for ever
+        if isinstance(step, Ended) and step.store is not None:
+            step.store.forget()
+        if (following := Board(settings).release(request)) is not None:
+            Messenger(settings).plan(following)
+        raise
 
 
 @app.task(name=PLAN, reads=staticmethod(request_of), ends=staticmethod(_end_plan), **DELIVERY)

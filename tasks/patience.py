@@ -1,8 +1,8 @@
 """How long a message is tried again: what may pass is waited for, anything else ends the job after a few tries.
 
-Nothing is tried again for ever. A storage, a catalog or a Redis that is away comes back by itself, so a job waits for it
-for ``ICEFLEET_GIVE_UP_HOURS``. Every other error, whatever its kind, is taken for one that stays: a job or a unit that
-meets it ``ICEFLEET_MAX_ATTEMPTS`` times ends with it as its reason.
+Nothing is tried again for ever. A storage, a catalog or a Redis that is away comes back by itself, so a job waits for
+it for ``ICEFLEET_GIVE_UP_HOURS``. Every other error, whatever its kind, is taken for one that stays: a job or a unit
+that meets it ``ICEFLEET_MAX_ATTEMPTS`` times ends with it as its reason.
 """
 
 from __future__ import annotations
