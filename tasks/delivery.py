@@ -81,8 +81,10 @@ class Delivered(DiscreetTask):
         """Have the message tried again, or end what it is about."""
         now = time.time()
         failing = Failing.after(_headers(self), error, now)
-        if order is not None and self.patience.ends(failing, now):
+        if self.patience.ends(failing, now):
             log.warning("%s is not tried again", self.request.id, exc_info=error)
+            if order is None:  # nobody knows what it was about
+                raise error
             return type(self).ends(self, order, error)
         pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)
         headers = {**_headers(self), HEADER: failing.model_dump()}
