@@ -7,15 +7,12 @@ engines write: a named type used twice (two uuid or decimal partition fields) an
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, cast
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
-from pyiceberg.avro.codecs.codec import Codec
-from pyiceberg.avro.codecs.deflate import DeflateCodec
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.reader import Reader
@@ -24,10 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-#: What a block may hold whatever its size, and else for each of its bytes: entries of manifests repeat each other, but
-#: deflate goes up to a thousand.
-_ANY_BLOCK: Final = 32 << 20
-_MOST_RATIO: Final = 100
+from producer.codecs import CODECS
 
 _SCHEMA_KEY = "avro.schema"
 
@@ -61,13 +55,15 @@ class AvroReader:
         header = _read_header(contents, decoder)
         reader = self._resolve(header.meta[_SCHEMA_KEY])
         # The codec's name is in the header under its Avro name; a file without one is not compressed.
-        codec = KNOWN_CODECS[header.meta.get(AVRO_CODEC_KEY, "null")]  # type: ignore[index]
+        name = header.meta.get(AVRO_CODEC_KEY, "null")
+        if (codec := CODECS.get(name)) is None:
+            raise ValueError(f"its codec {name!r} is none of {', '.join(CODECS)}")
         while decoder.tell() < len(contents):
             count = decoder.read_int()
             block = decoder.read_bytes()
             if decoder.read(SYNC_SIZE) != header.sync:
                 raise ValueError("a block does not end in the file's sync marker")
-            plain = _plain(codec, block)
+            plain = codec.unpacked(block)
             if not 0 <= count <= len(plain):
                 raise ValueError(f"a block of {len(plain)} bytes cannot hold {count} records")
             records = _Bounded(plain)
@@ -126,21 +122,6 @@ class _Bounded(BinaryDecoder):
         for _ in range(self._checked(count)):
             key = self.read_int()
             dest[key] = self.read_bytes()
-
-
-def _plain(codec: type[Codec] | None, block: bytes) -> bytes:
-    """A block without its compression; refuses one that was made to fill the memory of who reads it."""
-    if codec is None:
-        return block
-    if codec is not DeflateCodec:
-        return codec.decompress(block)
-    most = _ANY_BLOCK + _MOST_RATIO * len(block)
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    plain = inflate.decompress(block, most)
-    if not inflate.eof:
-        grows = "holds more than" if len(plain) == most else "ends before its end, after"
-        raise ValueError(f"a block of {len(block)} bytes {grows} {len(plain)} bytes")
-    return plain
 
 
 def _read_header(contents: bytes, decoder: BinaryDecoder) -> AvroFileHeader:

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     COLUMN_TYPE = "column type"
     ENCRYPTED = "encrypted file"
     MESSAGE = "message"
+    UNMODELLED = "unknown metadata"
 
 
 class IcefleetError(Exception):

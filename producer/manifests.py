@@ -59,7 +59,8 @@ class LiveFile:
     """A data file, delete file or deletion vector that is part of a snapshot.
 
     What the entry left to be inherited from its manifest is filled in: snapshot id, both sequence numbers and,
-    for data files of format version 3, the first row id (spec, Sequence Number Inheritance, Row Lineage).
+    for data files of format version 3, the first row id (spec, Sequence Number Inheritance, Row Lineage). The file
+    sequence number of an existing file is optional, and not inherited.
     """
 
     #: The entry as it stands in the manifest, a record of format version 3 whatever the manifest's version.
@@ -106,9 +107,10 @@ class LiveFile:
         return self.entry.sequence_number or 0
 
     @property
-    def file_sequence_number(self) -> int:
-        """Sequence number of the snapshot that added the file."""
-        return self.entry.file_sequence_number or 0
+    def file_sequence_number(self) -> int | None:
+        """Sequence number of the snapshot that added the file; None where a rewritten manifest does not tell."""
+        number: int | None = self.entry.file_sequence_number
+        return number
 
     @property
     def snapshot_id(self) -> int | None:

@@ -14,9 +14,11 @@ from producer.garbage import uncollected
 from producer.messages import Operation, Report, Request
 from producer.options import Options
 from producer.plans import Plan
+from producer.properties import check_properties
 from producer.selection import Selection
 from producer.thresholds import resolve
 from producer.units import Planned
+from producer.unmodelled import refuse_what_would_be_lost
 
 SUPPORTED_VERSIONS = (2, 3)
 
@@ -44,7 +46,8 @@ def check(table: Table, request: Request) -> str | None:
     """What can be said from the table's metadata alone: a sentence when there is nothing to do.
 
     Raises:
-        Refused: the format version, the branch, the filter, the options or a column's type do not allow it.
+        Refused: the format version, the branch, the filter, the options, the table's properties or a column's type do
+            not allow it.
     """
     version = table.metadata.format_version
     if version > max(SUPPORTED_VERSIONS):
@@ -53,6 +56,8 @@ def check(table: Table, request: Request) -> str | None:
         )
     head = branch_head(table, request.branch)
     Selection(request.where, table.metadata)
+    check_properties(table.metadata, request.operation)
+    refuse_what_would_be_lost(table)
     if request.operation is Operation.COMPACT:
         resolve(Options.parse(request.options), table.metadata)
         if (column := column_that_is_not_rewritten(table.schema())) is not None:

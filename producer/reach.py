@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Final
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
@@ -16,6 +17,9 @@ from producer.bounds import Interval, intervals, may_match
 from producer.errors import Corrupt
 from producer.manifests import LiveFile
 from producer.partitions import PartitionKey, is_unpartitioned
+
+#: Above every sequence number.
+_LATEST: Final = 1 << 63
 
 
 @dataclass(eq=False)
@@ -52,6 +56,10 @@ class Group:
         return may_match(intervals([file], self.columns), self._suffixes[start])
 
 
+def _or(number: int | None, unknown: int) -> int:
+    return unknown if number is None else number
+
+
 def _union(one: tuple[Interval, ...], other: tuple[Interval, ...]) -> tuple[Interval, ...]:
     return tuple(a.union(b) for a, b in zip(one, other, strict=True))
 
@@ -76,7 +84,8 @@ class Positions:
         """Bring the files into order; nothing is added afterwards."""
         self.deletes.sort(key=lambda delete: delete.sequence_number)
         self._numbers = [delete.sequence_number for delete in self.deletes]
-        self._added = sorted(delete.file_sequence_number for delete in self.deletes)
+        # One that does not tell when it was added may name any file.
+        self._added = sorted(_or(delete.file_sequence_number, _LATEST) for delete in self.deletes)
 
     def start(self, sequence_number: int) -> int:
         """Index of the first delete that is as new or newer: the data file's number must not lie above it."""
@@ -87,7 +96,7 @@ class Positions:
 
         They still apply by the letter (spec, Scan Planning) to a compaction's output, which looks old.
         """
-        added = len(self._added) - bisect_left(self._added, file.file_sequence_number)
+        added = len(self._added) - bisect_left(self._added, _or(file.file_sequence_number, 0))
         return min(len(self.deletes) - self.start(file.sequence_number), added)
 
 
@@ -95,7 +104,7 @@ class DeleteIndex:
     """Finds the deletes of one snapshot that apply to a data file.
 
     Raises:
-        Corrupt: two deletion vectors are live for one data file.
+        Corrupt: two deletion vectors are live for one data file, or one cannot be found in its file.
     """
 
     def __init__(self, deletes: Iterable[LiveFile], metadata: TableMetadata) -> None:
@@ -169,6 +178,8 @@ class DeleteIndex:
                 raise Corrupt(
                     f"{delete.path} holds a deletion vector that is for no data file, or the second one for {target}."
                 )
+            if delete.content_offset is None or delete.content_size is None:
+                raise Corrupt(f"{delete.path} holds a deletion vector for {target}, and nothing tells where in it.")
             self._vectors[target] = delete
         elif delete.referenced_data_file is not None:
             self._by_path[delete.referenced_data_file].append(delete)

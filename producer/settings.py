@@ -59,6 +59,10 @@ class Settings(BaseSettings):
     max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
     commit_attempts: int = Field(20, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
 
+    give_up_hours: int = Field(
+        24, ge=1, le=8760, description="hours that a job waits for a storage, catalog or Redis that is away"
+    )
+
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
     heap_mb: Megabytes = Field(
         0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most"

@@ -10,9 +10,9 @@ from celery import Celery, Task
 from kombu.utils.url import parse_url
 
 from producer.board import Board
-from producer.errors import Corrupt, IcefleetError, Newer
+from producer.errors import Corrupt, IcefleetError
 from producer.masking import mask_logs
-from producer.messages import Failure, Operation, Report, Request, Status
+from producer.messages import Failure, JobId, Operation, Report, Request, Status
 from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger, unit_id
 from producer.orders import CommitOrder, UnitOrder, order_of, request_of
 from producer.settings import Settings
@@ -20,19 +20,20 @@ from producer.sizes import size_text
 from producer.staging import Staged
 from producer.store import JobStore
 from tasks.commit import Unanswered
-from tasks.delivery import DELIVERY, location_of
+from tasks.delivery import delivery, location_of
 from tasks.drain import drain
-from tasks.ending import asked, clear_away, fail, give_up
+from tasks.ending import asked, clear_away
 from tasks.job import JobContext
 from tasks.lease import Lease
+from tasks.patience import Patience
 from tasks.presence import keep_present
 from tasks.reports import sentence
 from tasks.rounds import advance, begin
-from tasks.staging import first_line, stage
+from tasks.staging import stage
 from tasks.steps import Ended, Stage, Step, Waiting
+from tasks.surrender import is_hopeless, surrender_job, surrender_plan, surrender_unit
 from tasks.sweep import sweep
-from tasks.verdicts import Cancelled, Late, Unsuccessful, Waits
-from workers.errors import DataError
+from tasks.verdicts import Cancelled, Late, Unfinished, Unsuccessful, Waits
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +78,53 @@ keep_present(settings)
 #: How a job ends whose last task ends as FAILURE.
 _BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
+DELIVERY: Final = delivery(settings)
 #: Units are given up for whoever is killed over them.
 _UNIT: Final = {**DELIVERY, "Request": "tasks.requests:UnitRequest"}
 
-#: What data is to blame for, records among it, and what will be the same next time.
-_WRONG: Final = (Corrupt, DataError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+def _end_plan(task: Task, request: Request, error: BaseException) -> str:
+    return _next(request, surrender_plan(request, error))
 
 
-@app.task(name=PLAN, reads=staticmethod(request_of), **DELIVERY)
+def _end_unit(task: Task, order: UnitOrder, error: BaseException) -> str:
+    location = location_of(task)
+    try:
+        failure = surrender_unit(order, location, error)
+    except Exception:
+        log.warning("unit %s of %s cannot be ended alone", order.unit, order.job, exc_info=True)
+        return _end_job(task, order, error)
+    context = JobContext.open(order.job, location)
+    plan = context.store.plan(order.round)
+    if plan is not None and next(context.store.at(plan).pending(plan.units), None) is None:
+        Messenger(settings).commit(order.job, plan.location)
+    if failure is None:
+        raise _over(context)
+    raise Unsuccessful(f"failed: {failure.reason}")
+
+
+def _end_job(task: Task, order: CommitOrder | UnitOrder, error: BaseException) -> str:
+    step = surrender_job(order, location_of(task), error)
+    try:
+        request = asked(JobContext.open(order.job, location_of(task)), Board(settings).heads)
+    except Exception:  # the lock and the queue are known by what the job's id tells
+        name = JobId.parse(order.job)
+        request = Request(job=order.job, operation=name.operation, catalog=name.catalog, table=name.table)
+        heads = {head.job: head for head in Board(settings).heads()}
+        request = heads.get(order.job, request)
+    try:
+        return _next(request, step)
+    except (Unfinished, Unsuccessful):
+        raise
+    except Exception:  # nobody can be told; but the table is not held for ever
+        if isinstance(step, Ended) and step.store is not None:
+            step.store.forget()
+        if (following := Board(settings).release(request)) is not None:
+            Messenger(settings).plan(following)
+        raise
+
+
+@app.task(name=PLAN, reads=staticmethod(request_of), ends=staticmethod(_end_plan), **DELIVERY)
 def plan(self: Task, request: Request) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
     board = Board(settings)
@@ -93,29 +133,22 @@ def plan(self: Task, request: Request) -> str:
     if not board.start(request):
         raise Waits("waits: another job works on the table")
     board.sent(request.job)
-    try:
-        step = begin(request, settings)
-    except Exception as error:
-        if isinstance(error, Newer) or self.request.retries + 1 < settings.max_attempts:
-            raise
-        log.warning("%s cannot be planned", request.job, exc_info=True)
-        step = give_up(request, f"It could not be planned: {type(error).__name__}: {first_line(error)}")
-    return _next(request, step)
+    return _next(request, begin(request, settings))
 
 
-@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), **_UNIT)
+@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), ends=staticmethod(_end_unit), **_UNIT)
 def convert(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a conversion."""
     return _stage(self, order)
 
 
-@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), **_UNIT)
+@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), ends=staticmethod(_end_unit), **_UNIT)
 def compact(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a compaction."""
     return _stage(self, order)
 
 
-@app.task(name=COMMIT, reads=staticmethod(partial(order_of, CommitOrder)), **DELIVERY)
+@app.task(name=COMMIT, reads=staticmethod(partial(order_of, CommitOrder)), ends=staticmethod(_end_job), **DELIVERY)
 def commit(self: Task, order: CommitOrder) -> str:
     """Commit a job's round once all of its units have ended."""
     context, board = JobContext.open(order.job, location_of(self)), Board(settings)
@@ -123,13 +156,9 @@ def commit(self: Task, order: CommitOrder) -> str:
     try:
         step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
-        raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
-    except _WRONG as error:
-        if self.request.retries + 1 < settings.max_attempts:
-            raise
-        log.warning("%s cannot be committed", order.job, exc_info=True)
-        kind = "" if isinstance(error, Corrupt) else f"{type(error).__name__}: "
-        step = fail(context, f"It could not be committed: {kind}{first_line(error)}")
+        if not is_hopeless(context, error, Patience.of(settings)):
+            raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
+        step = surrender_job(order, location_of(self), error)
     if isinstance(step, Stage):  # another round: this is not the last word on the job
         raise Waits(_next(request, step))
     return _next(request, step)

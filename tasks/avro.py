@@ -13,17 +13,16 @@ from collections.abc import Mapping
 from io import BytesIO
 from typing import Any, Final
 
-from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
 from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from producer.errors import Reason, Refused
+from producer.codecs import CODECS
 
 #: Bytes of records, before compression, that make a block.
 BLOCK_SIZE = 64 * 1024
@@ -37,19 +36,6 @@ def _zigzag(integer: int) -> bytes:
         datum >>= 7
     encoded.append(datum)
     return bytes(encoded)
-
-
-def avro_codec(properties: Mapping[str, str]) -> str:
-    """Avro's name of the codec that a table wants for its metadata files; ``deflate`` where it does not say."""
-    wanted = properties.get(TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT)
-    codec = CODEC_MAPPING_ICEBERG_TO_AVRO.get(wanted.lower(), wanted.lower())
-    codec = "null" if codec == "uncompressed" else codec
-    if codec not in KNOWN_CODECS:
-        raise Refused(
-            Reason.CONFIGURATION,
-            f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {wanted!r}, which is no Avro codec.",
-        )
-    return codec
 
 
 class _Encoder(BinaryEncoder):
@@ -73,20 +59,25 @@ class AvroWriter:
         file_schema: what the file holds.
         record_schema: what the records hold, matched with the former by field id.
         metadata: key-value metadata besides the schema and codec.
-        codec: as :func:`avro_codec` gives it.
+        codec: its name and level, as :func:`producer.properties.manifest_codec` gives them.
     """
 
     def __init__(
-        self, name: str, file_schema: Schema, record_schema: Schema, metadata: Mapping[str, str], codec: str
+        self,
+        name: str,
+        file_schema: Schema,
+        record_schema: Schema,
+        metadata: Mapping[str, str],
+        codec: tuple[str, int | None],
     ) -> None:
-        self._codec = KNOWN_CODECS[codec]  # type: ignore[index]
+        self._codec, self._level = CODECS[codec[0]], codec[1]
         self._writer = resolve_writer(record_schema=record_schema, file_schema=file_schema)
         self._sync = os.urandom(SYNC_SIZE)
         self._file = BytesIO()
         self._encoder = _Encoder(self._file)
         self._new_block()
         schema = _name_once(AvroSchemaConversion().iceberg_to_avro(file_schema, schema_name=name), set())
-        header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec}
+        header = {**metadata, "avro.schema": json.dumps(schema), AVRO_CODEC_KEY: codec[0]}
         construct_writer(META_SCHEMA).write(self._encoder, AvroFileHeader(MAGIC, header, self._sync))
 
     @property
@@ -116,7 +107,7 @@ class AvroWriter:
             return
         block = self._block.getvalue()
         self._encoder.write_int(self._count)
-        self._encoder.write_bytes(self._codec.compress(block)[0] if self._codec else block)
+        self._encoder.write_bytes(self._codec.pack(block, self._level))
         self._encoder.write(self._sync)
         self._new_block()
 

@@ -22,6 +22,7 @@ from producer.plans import Plan
 from producer.records import delete_files
 from producer.settings import Settings
 from producer.staging import Staged
+from producer.unmodelled import refuse_what_would_be_lost
 from tasks.change import Additions, Change, Rules, Setback
 from tasks.compacted import CompactionRules
 from tasks.converted import ConversionRules
@@ -38,7 +39,13 @@ _ANSWERS = (0.0, 0.5, 2.0)
 
 
 class Unanswered(IcefleetError):
-    """The catalog does not say whether the snapshot was committed; nothing was deleted, `icefleet resume` goes on."""
+    """The catalog does not say whether the snapshot was committed; nothing was deleted, `icefleet resume` goes on.
+
+    Attributes:
+        error: What it raised instead of an answer.
+    """
+
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,9 @@ def commit(context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed
     except RetryError as error:
         last = error.last_attempt.exception()
         if isinstance(last, Unanswered) or attempts.doubtful:
-            raise Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}") from error
+            unanswered = Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}")
+            unanswered.error = last.error if isinstance(last, Unanswered) else last
+            raise unanswered from error
         attempts.settle()
         raise Failed(
             f"Other writers were faster {settings.commit_attempts} times: nothing was committed; try again when the "
@@ -157,6 +166,7 @@ def _attempt(attempts: _Attempts) -> Committed:
         _all(change)
     if change.empty:
         return Committed(None, change.setbacks, change.failures)
+    refuse_what_would_be_lost(table)
     flight = attempts.begin()
     name = flight.attempt(snapshot_id := table.metadata.new_snapshot_id(), head.snapshot.snapshot_id)
     # Looked at after the note: whoever ends the job looks for notes after he has said so, and one sees the other.
@@ -202,7 +212,9 @@ def _look_for(attempts: _Attempts, error: Exception) -> Committed:
             continue
         if snapshot is not None:
             return Committed(snapshot, attempts.rules.left_behind(table))
-    raise Unanswered(f"{type(error).__name__}: {error}") from error
+    unanswered = Unanswered(f"{type(error).__name__}: {error}")
+    unanswered.error = error
+    raise unanswered from error
 
 
 def _prepare(

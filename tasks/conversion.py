@@ -68,7 +68,9 @@ class Conversion:
                 for index, file in enumerate(self.data)
             ),
             positions=tuple(engine.PositionFile(**file.model_dump()) for file in self.unit.positions),
-            granularity="partition" if self.metadata.properties.get(GRANULARITY, "file") == "partition" else "file",
+            granularity="partition"
+            if self.metadata.properties.get(GRANULARITY, "file").lower() == "partition"
+            else "file",
             scope_destinations={
                 scope: self._location(scope, f"{name}-p{scope:05d}-deletes.parquet")
                 for scope in range(len(self.unit.scopes))

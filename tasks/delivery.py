@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,8 +18,10 @@ from producer import versions
 from producer.errors import Elsewhere, Newer, Reason, Refused
 from producer.masking import masked
 from producer.messenger import LOCATION
+from producer.settings import Settings
 from tasks.discreet import DiscreetTask
 from tasks.lease import HeldByAnother
+from tasks.patience import HEADER, Failing, Patience
 from tasks.verdicts import RETRY_STATE, Unfinished, Unsuccessful
 
 log = logging.getLogger(__name__)
@@ -39,8 +42,8 @@ class Delivered(DiscreetTask):
       a unit that another worker is at. Neither counts as a try.
     * A job or a unit that ended badly ends its task as FAILURE, with its sentence; it is not tried again.
     * A message that is not understood is refused with a sentence, and is gone.
-    * Anything else that goes wrong may pass: a catalog, a storage, a Redis that are away for a while. It is tried again
-      without an end; what does not pass ends a job, or a unit, in its own place.
+    * Anything else that goes wrong is tried again as long as its patience lasts (:mod:`tasks.patience`), and ends the
+      job, or the unit, then.
     """
 
     abstract = True
@@ -50,25 +53,34 @@ class Delivered(DiscreetTask):
     Strategy = "tasks.delivery:strategy"
     #: Makes what is asked for of a message's arguments, or refuses them.
     reads: Callable[[Mapping[str, Any]], Any]
+    patience: Patience
+    #: Ends what the message is about, given the task, what it asks for and the last error; returns the result.
+    ends: Callable[[Task, Any, BaseException], str]
 
     def work(self, *arguments: Any, **named: Any) -> Any:
-        """Read the message, and run the task."""
+        """Read the message, run the task, and send the events of an end that is no success."""
         try:
-            versions.check_message(_headers(self).get(versions.HEADER))
-            if arguments:
-                raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
-            return self.run(self.reads(named))
+            return self._deliver(arguments, named)
         except Unfinished as end:
             log.info("%s: %s", self.request.id, end)
             for event in end.events:
                 self.send_event(event, **end.told)
             raise
-        except TaskPredicate:
-            raise
         except Unsuccessful as error:
             log.warning("%s: %s", self.request.id, error)
             # The list of tasks in Flower shows results; that of a failed task would be empty.
             self.send_event("task-progress", result=masked(str(error)))
+            raise
+
+    def _deliver(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        order = None
+        try:
+            versions.check_message(_headers(self).get(versions.HEADER))
+            if arguments:
+                raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
+            order = self.reads(named)
+            return self.run(order)
+        except (TaskPredicate, Unsuccessful):
             raise
         except (Newer, HeldByAnother) as error:
             level = logging.WARNING if isinstance(error, Newer) else logging.INFO
@@ -76,14 +88,14 @@ class Delivered(DiscreetTask):
             raise self._put_back(error) from error
         except Refused as error:
             if error.reason not in _FINAL:
-                raise self._again(error) from error
+                return self._again(order, error)
             log.warning("%s is refused: %s", self.name, error)
             raise
         except Elsewhere as error:  # what leads out of a table does so for ever
             log.warning("%s is refused: %s", self.name, error)
             raise
         except Exception as error:
-            raise self._again(error) from error
+            return self._again(order, error)
 
     def _put_back(self, error: Exception) -> Exception:
         """Have the message given out again later; that does not count as a try."""
@@ -91,10 +103,18 @@ class Delivered(DiscreetTask):
         later: Exception = self.retry(exc=error, countdown=random.uniform(*_PUT_BACK), throw=False)
         return later
 
-    def _again(self, error: Exception) -> Exception:
+    def _again(self, order: Any, error: Exception) -> str:
+        """Have the message tried again, or end what it is about."""
+        now = time.time()
+        failing = Failing.after(_headers(self), error, now)
+        if self.patience.ends(failing, now):
+            log.warning("%s is not tried again", self.request.id, exc_info=error)
+            if order is None:  # nobody knows what it was about
+                raise error
+            return type(self).ends(self, order, error)
         pause = get_exponential_backoff_interval(1, self.request.retries, _LONGEST_PAUSE, full_jitter=True)
-        again: Exception = self.retry(exc=error, countdown=pause, throw=False)
-        return again
+        headers = {**_headers(self), HEADER: failing.model_dump()}
+        raise self.retry(exc=error, countdown=pause, throw=False, headers=headers) from error
 
 
 class Envelope(BaseModel):
@@ -158,4 +178,6 @@ def _headers(task: Task) -> Mapping[str, Any]:
     return task.request.headers or {}
 
 
-DELIVERY: Final[Mapping[str, Any]] = {"base": Delivered, "bind": True}
+def delivery(settings: Settings) -> Mapping[str, Any]:
+    """Options of a task whose messages are delivered so."""
+    return {"base": Delivered, "bind": True, "patience": Patience.of(settings)}

@@ -92,15 +92,27 @@ class Head:
 
     @cached_property
     def added_data(self) -> list[LiveFile]:
-        """Live data files that were added after the plan's snapshot, whatever data sequence number they claim."""
-        return [file for file in self._in_new_manifests if file.file_sequence_number > self.plan.sequence_number]
+        """Live data files that were added after the plan's snapshot, whatever data sequence number they claim.
+
+        Where an entry does not tell when its file was added, the plan's snapshot tells whether it was live then.
+        """
+        return [file for file in self._in_new_manifests if self._is_new(file)]
+
+    def _is_new(self, file: LiveFile) -> bool:
+        number = file.file_sequence_number
+        return file.path not in self._replaced_data if number is None else number > self.plan.sequence_number
 
     @cached_property
     def gone_data(self) -> frozenset[str]:
         """Data files that were live at the plan's snapshot and are not any more."""
+        return self._replaced_data - {f.path for f in self._in_new_manifests}
+
+    @cached_property
+    def _replaced_data(self) -> frozenset[str]:
+        """Data files that were live at the plan's snapshot in manifests that the head does not have any more."""
         kept = {m.manifest_path for m in self.manifests}
         replaced = [m for m in self.base_manifests if m.content == ManifestContent.DATA and m.manifest_path not in kept]
-        return frozenset(f.path for f in self._read(replaced)) - {f.path for f in self._in_new_manifests}
+        return frozenset(f.path for f in self._read(replaced))
 
     @cached_property
     def live_data(self) -> frozenset[str]:

@@ -18,8 +18,9 @@ from producer.plans import Plan
 from producer.settings import Settings
 from tasks.ending import fail
 from tasks.job import JobContext
+from tasks.patience import TryAgain
 from tasks.rounds import advance, begin
-from tasks.staging import TryAgain, stage
+from tasks.staging import stage
 from tasks.steps import Stage, Waiting
 from tasks.work import Progress
 

@@ -9,7 +9,8 @@ from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, Mani
 from pyiceberg.table.metadata import TableMetadata
 
 from producer.manifests import first_row_id
-from tasks.avro import AvroWriter, avro_codec, put
+from producer.properties import manifest_codec
+from tasks.avro import AvroWriter, put
 
 
 def write_manifest_list(
@@ -43,7 +44,7 @@ def write_manifest_list(
         if next_row_id is None:
             raise ValueError("A manifest list of format version 3 needs the table's next row id")
         header["first-row-id"] = str(next_row_id)
-    codec = avro_codec(metadata.properties)
+    codec = manifest_codec(metadata.properties)
     writer = AvroWriter("manifest_file", schema, MANIFEST_LIST_FILE_SCHEMAS[3], header, codec)
     for manifest in manifests:
         row_id = first_row_id(manifest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -20,13 +21,12 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import PrimitiveType, StructType
-from pyiceberg.utils.properties import property_as_int
+from pyiceberg.types import PrimitiveType, StructType, UUIDType
 
 from producer.partitions import PartitionKey, partition_key, partition_type, source_schema
-from tasks.avro import AvroWriter, avro_codec, put
+from producer.properties import manifest_codec, manifest_size
+from tasks.avro import AvroWriter, put
 from tasks.entries import entry_schema
 
 _FIRST_ROW_ID = next(index for index, part in enumerate(DATA_FILE_TYPE[3].fields) if part.name == "first_row_id")
@@ -57,15 +57,11 @@ def write_manifests(
     Raises:
         ValueError: when an entry breaks a rule of the spec; nothing of that manifest was written.
     """
-    target_size = property_as_int(
-        metadata.properties,
-        TableProperties.MANIFEST_TARGET_SIZE_BYTES,
-        TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
-    )
+    target_size = manifest_size(metadata.properties)
     shape = _Shape(metadata, spec, content, snapshot_id, sequence_number)
     manifest: _Manifest | None = None
     for entry in entries:
-        if manifest is not None and manifest.writer.size >= (target_size or 0):
+        if manifest is not None and manifest.writer.size >= target_size:
             yield manifest.write(io, new_path())
             manifest = None
         if manifest is None:
@@ -107,7 +103,7 @@ class _Shape:
             entry_schema(version, self.partition_type),
             entry_schema(3, self.partition_type),
             header,
-            avro_codec(self.metadata.properties),
+            manifest_codec(self.metadata.properties),
         )
 
     def check(self, entry: ManifestEntry) -> None:
@@ -129,7 +125,7 @@ class _Shape:
             is_position_delete = data_file.content == DataFileContent.POSITION_DELETES
             if version >= 3 and is_position_delete and data_file.file_format != FileFormat.PUFFIN:
                 raise ValueError(f"Format version 3 takes no new position delete files: {data_file.file_path}")
-        elif entry.snapshot_id is None or entry.sequence_number is None or entry.file_sequence_number is None:
+        elif entry.snapshot_id is None or entry.sequence_number is None:
             raise ValueError(f"Only an added file may leave numbers to be inherited: {data_file.file_path}")
         elif entry.status == ManifestEntryStatus.DELETED and entry.snapshot_id != self.snapshot_id:
             raise ValueError(f"A deleted entry names the snapshot that deletes it: {data_file.file_path}")
@@ -186,12 +182,28 @@ class _Manifest:
             None,
         )
 
-    def _summaries(self) -> list[PartitionFieldSummary]:
+    def _summaries(self) -> list[PartitionFieldSummary] | None:
+        """Summaries of the partition fields; None where readers order the values of one in different ways.
+
+        All or none: readers take a summary without bounds for one of nulls alone, and would skip the manifest.
+        """
         partitions = list(self._partitions.values())
-        return [
-            _summary(cast(PrimitiveType, part.field_type), [partition[position] for partition in partitions])
+        columns = [
+            (cast(PrimitiveType, part.field_type), [partition[position] for partition in partitions])
             for position, part in enumerate(self._shape.partition_type.fields)
         ]
+        if any(isinstance(field_type, UUIDType) and _orders_differ(values) for field_type, values in columns):
+            return None
+        return [_summary(field_type, values) for field_type, values in columns]
+
+
+def _orders_differ(uuids: list[uuid.UUID | None]) -> bool:
+    """Whether UUIDs have different bounds for different readers.
+
+    By the spec they are ordered as bytes; Iceberg's Java implementation orders them as pairs of signed numbers. The
+    orders agree as long as the first halves have one sign and the second halves have one.
+    """
+    return len({(value.int >> 127, value.int >> 63 & 1) for value in uuids if value is not None}) > 1
 
 
 def _summary(field_type: PrimitiveType, values: list[Any]) -> PartitionFieldSummary:

@@ -26,6 +26,7 @@ from tasks.steps import Ended, Stage, Step, Waiting
 
 def begin(request: Request, settings: Settings) -> Step:
     """Plan a job's first round, or take up a job that has been planned before."""
+    context: JobContext | None = None
     try:
         context = JobContext.open(request.job)
         name = context.name
@@ -43,7 +44,16 @@ def begin(request: Request, settings: Settings) -> Step:
         if isinstance(error, Refused) and error.reason is Reason.NO_ANSWER:
             raise  # it may pass
         status = Status.REFUSED if isinstance(error, Refused) else Status.FAILED
-        return Ended(report_of(request, status, reason=str(error)))
+        report = report_of(request, status, reason=str(error))
+        if context is not None and _has_begun(context):
+            return leave(context, report)
+        return Ended(report)
+
+
+def _has_begun(context: JobContext) -> bool:
+    """Whether the job is noted at its table: then there are records of it to be deleted."""
+    current = context.store.current(context.name.operation)
+    return current is not None and current.job == context.id
 
 
 def advance(context: JobContext, settings: Settings) -> Step:

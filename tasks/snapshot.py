@@ -6,9 +6,15 @@ import itertools
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
@@ -22,6 +28,12 @@ from tasks.metadata import next_row_id
 from tasks.prepared import PreparedSnapshot, delete_in_order
 from tasks.summary import summarize
 
+#: Where the record of a manifest has its counts of files and rows, which are optional in version 1.
+_COUNTS: Final = tuple(
+    position
+    for position, field in enumerate(MANIFEST_LIST_FILE_SCHEMAS[3].fields)
+    if field.name.endswith(("_files_count", "_rows_count"))
+)
 #: Content and spec id of the manifests, and the entries that go there.
 _Batch: TypeAlias = tuple[tuple[ManifestContent, int], list[ManifestEntry]]
 
@@ -161,7 +173,10 @@ class SnapshotUpdate:
         return PreparedSnapshot(self._table, self._branch, self._ref, snapshot, tuple(paths.given))
 
     def _touched(self, before: list[ManifestFile]) -> list[ManifestFile]:
-        """Manifests of the head that may hold a removed file, or that a version 2 list cannot describe."""
+        """Manifests of the head that may hold a removed file, or whose counts their list leaves out.
+
+        Lists must tell the counts since version 2, and in version 3 row ids are given out by them.
+        """
         known = {manifest.manifest_path for manifest in before}
         holders = {file.manifest.manifest_path for file in self._removed.values()}
         # Where the file was read from is not in the head any more: look wherever it can have gone.
@@ -175,7 +190,7 @@ class SnapshotUpdate:
             for manifest in before
             if manifest.manifest_path in holders
             or (manifest.content, manifest.partition_spec_id) in moved
-            or None in (manifest.added_files_count, manifest.existing_files_count)
+            or None in (manifest[position] for position in _COUNTS)
         ]
 
     def _new_entries(self, snapshot_id: int) -> Iterator[_Batch]:

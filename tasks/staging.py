@@ -24,6 +24,7 @@ from tasks.cleanup import withdraw
 from tasks.compact import Compacting
 from tasks.convert import Converting
 from tasks.job import JobContext
+from tasks.patience import TryAgain
 from tasks.work import Progress, Work, discard
 from workers.errors import DataError
 from workers.java import NoJava
@@ -42,10 +43,6 @@ _WORK: Final[Mapping[Operation, Callable[[JobContext, Plan, Unit, Attempt, Budge
 #: kernel that killed a Python process of Spark's.
 _MORE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
 _OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
-
-
-class TryAgain(Exception):
-    """An attempt failed for a reason that may pass; another one is allowed."""
 
 
 def stage(
@@ -136,7 +133,16 @@ def _attempt(
     return staged
 
 
-def reason_of(error: Exception) -> str:
+def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Failure | None:
+    """End a unit as failed, unless it has ended; None when the plan has no such unit, or its job has ended."""
+    records = context.store.at(plan)
+    header = next((unit for unit in plan.units if unit.number == number), None)
+    if header is None or context.store.closed() or records.outcome(number) is not None:
+        return None
+    return _fail(context.store, plan, header, reason)
+
+
+def reason_of(error: BaseException) -> str:
     """Why an attempt failed, in a line; where memory ran out also what helps, which no exception says."""
     text = f"{type(error).__name__}: {error}"
     if any(sign in text for sign in _OUT_OF_MEMORY):

@@ -9,6 +9,9 @@ Not honoured: ``row-group-check-min-record-count`` and ``-max-record-count``, wh
 to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-size``, as variants are not written. With
 ``page-version`` v2 pages are laid out so, but encodings stay those of v1. ``stats-enabled`` is about the statistics in
 Parquet's footer and page index alone: metrics follow ``write.metadata.metrics.*``.
+
+UUID columns have no statistics in the footer, whatever the table says. Parquet orders UUIDs as bytes, Iceberg's Java
+implementation compares them as pairs of signed numbers and skips row groups that hold what it looks for.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
+from pyiceberg.types import UUIDType
 
 from workers.columns import Column
 from workers.compression import data_compression
@@ -80,7 +84,12 @@ class Layout:
         if version not in _PAGE_VERSIONS:
             raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
         named = {str(schema.find_column_name(column.field_id)): column for column in columns}
-        unwanted = {column.path for name, column in named.items() if not _flag(properties, "stats-enabled", name, True)}
+        unwanted = {
+            column.path
+            for name, column in named.items()
+            if isinstance(schema.find_type(column.field_id), UUIDType)
+            or not _flag(properties, "stats-enabled", name, True)
+        }
         return cls(
             codec,
             level,

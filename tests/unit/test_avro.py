@@ -70,7 +70,7 @@ def test_numbers_are_written_as_pyiceberg_reads_them(magnitude: int) -> None:
     schema = Schema(NestedField(1, "number", LongType(), required=True))
     most = (1 << 63) - 1
     numbers = [min(max(sign * (1 << magnitude) + by, -most - 1), most) for sign in (-1, 1) for by in range(-2, 3)]
-    writer = AvroWriter("numbers", schema, schema, {}, "null")
+    writer = AvroWriter("numbers", schema, schema, {}, ("null", None))
     for number in numbers:
         writer.add(Record(number))
     read = AvroReader(schema, types={}, enums={}).read(writer.finish())

@@ -54,6 +54,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from producer.avro import read_metadata
 from producer.errors import Corrupt, Refused
 from producer.manifests import (
     FILE_PATH_ID,
@@ -163,6 +164,11 @@ def avro(path: str) -> tuple[list[Any], dict[str, str]]:
         return list(reader), dict(reader.metadata)
 
 
+def avro_header(path: str) -> dict[str, str]:
+    with local(path).open("rb") as stream:
+        return dict(read_metadata(stream.read()))
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_partition_tuples_of_every_type_come_back(
     version: int, io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]
@@ -215,21 +221,35 @@ def test_metadata_of_delete_manifests(write: Callable[..., list[ManifestFile]]) 
 
 
 @pytest.mark.parametrize(
-    ("codec", "avro_codec"), [("zstd", "zstandard"), ("uncompressed", "null"), ("GZIP", "deflate")]
+    ("codec", "avro_codec"),
+    [("zstd", "zstandard"), ("uncompressed", "null"), ("GZIP", "deflate"), ("snappy", "snappy")],
 )
 def test_codec_is_the_tables(
     codec: str, avro_codec: str, io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]
 ) -> None:
-    metadata = table(2, **{"write.avro.compression-codec": codec})
+    metadata = table(2, **{"write.manifest.compression-codec": codec})
     [manifest] = write(metadata, [new(data())])
-    assert b"avro.codec" in local(manifest.manifest_path).read_bytes()
-    assert avro_codec.encode() in local(manifest.manifest_path).read_bytes()
+    assert avro_header(manifest.manifest_path)["avro.codec"] == avro_codec
     assert [file.path for file in read_manifest(io, manifest)] == ["a"]
 
 
 def test_an_unknown_codec_is_refused(write: Callable[..., list[ManifestFile]]) -> None:
     with pytest.raises(Refused, match="lzo"):
-        write(table(2, **{"write.avro.compression-codec": "lzo"}), [new(data())])
+        write(table(2, **{"write.manifest.compression-codec": "lzo"}), [new(data())])
+
+
+def test_the_codec_of_avro_data_files_is_none_of_manifests(write: Callable[..., list[ManifestFile]]) -> None:
+    [manifest] = write(table(2, **{"write.avro.compression-codec": "snappy"}), [new(data())])
+    assert avro_header(manifest.manifest_path)["avro.codec"] == "deflate"
+
+
+def test_a_level_is_the_tables(write: Callable[..., list[ManifestFile]]) -> None:
+    sizes = []
+    for level in ("1", "19"):
+        properties = {"write.manifest.compression-codec": "zstd", "write.manifest.compression-level": level}
+        [manifest] = write(table(2, **properties), (new(data(f"{n * n}" * 9)) for n in range(300)))
+        sizes.append(manifest.manifest_length)
+    assert sizes[0] > sizes[1]
 
 
 def test_statuses_and_the_numbers_they_carry(io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]) -> None:
@@ -350,8 +370,37 @@ def test_partition_summaries(write: Callable[..., list[ManifestFile]]) -> None:
     assert (null.contains_null, null.lower_bound, null.upper_bound) == (True, None, None)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "summarized"),
+    [
+        ([1, 2**127 - 1], False),  # the second half of one has its high bit set
+        ([1, 2**127], False),
+        ([1, 2**63], False),
+        ([1, 2**64 + 1, 2**126], True),
+        ([2**127, 2**128 - 2**64], True),
+        ([2**128 - 1], True),
+    ],
+)
+def test_summaries_are_left_out_where_readers_order_uuids_in_different_ways(
+    numbers: list[int], summarized: bool, write: Callable[..., list[ManifestFile]]
+) -> None:
+    """All of them: a summary without bounds says that there are only nulls."""
+    uuids = [uuid.UUID(int=number) for number in numbers]
+    partitions = [(None, 1), *((value, 1) for value in uuids)]
+    metadata = table(2, UUIDType(), LongType())
+    [manifest] = write(metadata, [new(data(str(n), Record(*p))) for n, p in enumerate(partitions)])
+    if not summarized:
+        assert manifest.partitions is None
+        return
+    first, second = manifest.partitions or []
+    assert (first.contains_null, first.lower_bound, first.upper_bound) == (True, uuids[0].bytes, uuids[-1].bytes)
+    assert second.lower_bound == to_bytes(LongType(), 1)
+
+
 def test_manifests_are_cut_at_the_target_size(io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]) -> None:
-    metadata = table(2, **{"commit.manifest.target-size-bytes": "1000", "write.avro.compression-codec": "null"})
+    metadata = table(
+        2, **{"commit.manifest.target-size-bytes": "1000", "write.manifest.compression-codec": "uncompressed"}
+    )
     manifests = write(metadata, (new(data(f"{n:04d}" + "x" * 300)) for n in range(1000)))
     assert len(manifests) > 3
     files = list(read_manifests(io, manifests))
@@ -477,7 +526,7 @@ class TestCorruptFiles:
 
     @pytest.fixture
     def manifest(self, write: Callable[..., list[ManifestFile]]) -> ManifestFile:
-        metadata = table(2, **{"write.avro.compression-codec": "null"})
+        metadata = table(2, **{"write.manifest.compression-codec": "uncompressed"})
         [manifest] = write(metadata, (new(data(f"{n:04d}" + "x" * 300)) for n in range(1000)))
         return manifest
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DATA_FILE_TYPE
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
@@ -52,6 +53,32 @@ def reached(deletes: Iterable[LiveFile], file: LiveFile, table: TableMetadata = 
 def position_deletes(deletes: Iterable[LiveFile], file: LiveFile) -> set[str]:
     """Paths of the position deletes that may name a data file."""
     return {delete.path for delete in DeleteIndex(deletes, TABLE).positions(file)}
+
+
+@pytest.mark.parametrize("missing", ["content_offset", "content_size_in_bytes"])
+def test_a_vector_that_nobody_can_find_is_named(missing: str) -> None:
+    lost = vector("v.puffin", 3, "a")
+    lost.data_file[[field.name for field in DATA_FILE_TYPE[3].fields].index(missing)] = None
+    with pytest.raises(Corrupt, match=r"v.puffin .* nothing tells where"):
+        DeleteIndex([lost], TABLE)
+
+
+def test_position_deletes_that_do_not_tell_when_they_were_added_may_name_any_file() -> None:
+    deletes = [positions(f"p{n}", n) for n in (2, 4, 6)]
+    shared = DeleteIndex(deletes, TABLE).shared_positions(live("a", 1))
+    assert shared is not None
+    assert [shared.likely(live("a", 1)), shared.likely(live("a", 5))] == [3, 1]
+    young = live("a", 5)
+    young.entry.file_sequence_number = None
+    assert shared.likely(young) == 1
+    old = live("a", 1)
+    old.entry.file_sequence_number = 5
+    assert shared.likely(old) == 1
+    for delete in deletes:
+        delete.entry.file_sequence_number = None
+    shared = DeleteIndex(deletes, TABLE).shared_positions(old)
+    assert shared is not None
+    assert shared.likely(old) == 3
 
 
 class TestSequenceNumbers:

@@ -1,0 +1,216 @@
+"""Whatever is raised, wherever: the job ends with a reason, its lock is released, and nothing of it is left.
+
+The tasks are the fleet's own, with messages through a real Redis; they run in this process, one after another, and a
+step of theirs raises each time it is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pydantic
+import pytest
+from kombu import Connection
+from pyiceberg.exceptions import RESTError
+
+from producer.board import Board
+from producer.errors import Corrupt, Reason, Refused
+from producer.messages import Request, Status
+from producer.messenger import QUEUES, Messenger
+from producer.settings import Settings
+from tasks import app as application
+from tasks.patience import HEADER, Failing, Patience, may_pass
+from tasks.testing import StreamTable
+from tests.fleet.localfleet import LocalFleet
+from tests.support import oracle
+from tests.support.commits import BY_P, ROWS, SCHEMA, fill
+from tests.support.faulty import FaultyCatalog, Jobs, unreferenced
+
+pytestmark = [pytest.mark.fleet, pytest.mark.redis]
+
+
+class OfSomebodyElse(Exception):
+    """No kind that anybody reckons with."""
+
+
+def _validation_error() -> Exception:
+    try:
+        Failing.model_validate({"since": "soon"})
+    except pydantic.ValidationError as error:
+        return error
+    raise AssertionError
+
+
+#: One error of each kind.
+ERRORS: dict[str, Callable[[], Exception]] = {
+    "ImportError": lambda: ImportError("Snappy support not installed"),
+    "KeyError": lambda: KeyError("gone"),
+    "AssertionError": lambda: AssertionError("never"),
+    "RuntimeError": lambda: RuntimeError("no loop"),
+    "NotImplementedError": lambda: NotImplementedError("not yet"),
+    "RecursionError": lambda: RecursionError("too deep"),
+    "MemoryError": lambda: MemoryError("too much"),
+    "UnicodeError": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+    "ArrowInvalid": lambda: pa.ArrowInvalid("bad footer"),
+    "ArrowNotImplemented": lambda: pa.ArrowNotImplementedError("no such codec"),
+    "ValidationError": _validation_error,
+    "Corrupt": lambda: Corrupt("A record cannot be read."),
+    "Refused": lambda: Refused(Reason.CONFIGURATION, "It is not configured."),
+    "OfSomebodyElse": lambda: OfSomebodyElse("who knows"),
+    "PermissionError": lambda: PermissionError("denied"),
+    "TimeoutError": lambda: TimeoutError("too slow"),
+    "ConnectionError": lambda: ConnectionError("away"),
+    "RESTError": lambda: RESTError("503"),
+    "NoAnswer": lambda: Refused(Reason.NO_ANSWER, "The catalog does not answer."),
+}
+#: Where it is raised.
+STEPS = {
+    "plan": "tasks.rounds.plan_table",
+    "note the plan": "producer.store.JobStore.write_plan",
+    "read a unit": "producer.roundstore.RoundStore.attempts",
+    "stage": "tasks.convert.convert",
+    "read the head": "tasks.commit.Head.of",
+    "write manifests": "tasks.snapshot.write_manifests",
+    "note the commit": "tasks.commit.InFlight.begin",
+    "swap": "tests.support.faulty.InMemoryCatalog.commit_table",
+    "clean up": "tasks.ending.clean_up",
+    "post the report": "producer.board.Board.post",
+}
+
+
+class Fleet:
+    """The tasks of a fleet, run one after another in this process."""
+
+    def __init__(self, settings: Settings, jobs: Jobs) -> None:
+        self.settings = settings
+        self.jobs = jobs
+        self.done = 0
+
+    def run(self, most: int = 60) -> None:
+        """Run tasks until no message is left."""
+        with Connection(self.settings.broker_url) as connection:
+            channel = connection.default_channel
+            while (message := self._next(channel)) is not None:
+                self.done += 1
+                assert self.done < most, "it goes on for ever"
+                task = application.app.tasks[message.headers["task"]]
+                _, named, _ = json.loads(message.body)
+                headers = {key: value for key, value in message.headers.items() if key.startswith("icefleet")}
+                task.apply(kwargs=named, headers=headers, task_id=message.headers["id"])
+                message.ack()
+
+    @staticmethod
+    def _next(channel: Any) -> Any:
+        for queue in QUEUES.values():
+            if (message := channel.basic_get(queue)) is not None:
+                return message
+        return None
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[FaultyCatalog]:
+    catalog = FaultyCatalog(tmp_path)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def stream(catalog: FaultyCatalog) -> StreamTable:
+    stream = StreamTable.create(catalog, "db.t", SCHEMA, spec=BY_P)
+    fill(stream)
+    return stream
+
+
+@pytest.fixture
+def fleet(server: LocalFleet, catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    server.redis.flushall()
+    jobs = Jobs(catalog, monkeypatch)  # the plain engine
+    settings = server.settings.model_copy(update={"max_attempts": 2, "commit_attempts": 2})
+    monkeypatch.setattr(application, "settings", settings)
+    for name in QUEUES:
+        if name in application.app.tasks and hasattr(application.app.tasks[name], "patience"):
+            # What may pass is waited for as long: not at all.
+            monkeypatch.setattr(type(application.app.tasks[name]), "patience", Patience(2, 0.0))
+    return Fleet(settings, jobs)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, board = Request.new("db.t"), Board(fleet.settings)
+    calls = 0
+    with monkeypatch.context() as patch:
+
+        def fault(*_: Any, **__: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            raise ERRORS[kind]()
+
+        patch.setattr(STEPS[step], fault)
+        board.enqueue(request)
+        Messenger(fleet.settings).plan(request)
+        for _ in range(4):  # the sweeper takes up what has not ended
+            fleet.run()
+            if not board.heads():
+                break
+            fleet.jobs.wait(90_000)  # a day and more, after which nobody waits for an answer
+            Messenger(fleet.settings).commit(request.job, stream.table.location())
+    assert calls > 0
+    if step == "post the report":
+        assert board.heads() == []  # nobody can be told, and the next job has the table
+        return
+    report = board.report(request.job)
+    assert report is not None
+    committed = step == "clean up"
+    assert report.status in ((Status.COMMITTED,) if committed else (Status.FAILED, Status.REFUSED)), report
+    if step == "stage" and kind not in ("Corrupt",):
+        assert report.failures
+    assert report.reason or report.failures
+    assert oracle.rows(stream.table) == ROWS
+    # The lock is free, and another job has the table.
+    following = Request.new("db.t")
+    assert board.start(following)
+    board.release(following)
+    if committed and may_pass(ERRORS[kind]()):
+        Messenger(fleet.settings).commit(request.job, stream.table.location())  # by the sweeper, when it has passed
+        fleet.run(100)
+    if not committed or may_pass(ERRORS[kind]()):
+        assert unreferenced(stream.table) == set()
+
+
+class TestPatience:
+    """How often, and how long."""
+
+    patience = Patience(3, 3600.0)
+
+    def fails(self, *errors: tuple[Exception, float]) -> list[bool]:
+        headers: dict[str, Any] = {}
+        ends = []
+        for error, now in errors:
+            failing = Failing.after(headers, error, now)
+            headers = {HEADER: json.loads(failing.model_dump_json())}
+            ends.append(self.patience.ends(failing, now))
+        return ends
+
+    def test_what_stays_is_tried_three_times(self) -> None:
+        assert self.fails(*((KeyError("a"), float(n)) for n in range(3))) == [False, False, True]
+
+    def test_what_may_pass_has_an_hour(self) -> None:
+        away = OSError("away")
+        assert self.fails((away, 0.0), *((away, 1.0 + n) for n in range(50)), (away, 3599.0)) == [False] * 52
+        assert self.fails((away, 0.0), (away, 3600.0)) == [False, True]
+
+    def test_only_what_stays_counts_as_a_try(self) -> None:
+        away, wrong = OSError("away"), KeyError("a")
+        errors: list[Exception] = [wrong, *[away] * 9, wrong, away, wrong]
+        assert self.fails(*((error, 1.0 * n) for n, error in enumerate(errors))) == [False] * 12 + [True]
+
+    @pytest.mark.parametrize("header", [None, "soon", {"since": "soon"}, {"since": float("inf")}, [1], {"since": 1e18}])
+    def test_a_header_of_somebody_else_does_no_harm(self, header: Any) -> None:
+        failing = Failing.after({HEADER: header}, OSError("away"), 100.0)
+        assert failing.since == 100.0
+        assert not self.patience.ends(failing, 101.0)
