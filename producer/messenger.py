@@ -9,6 +9,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from producer import versions
+from producer.application import Application
 from producer.errors import Reason, Refused
 from producer.masking import masked
 from producer.messages import JobId, Operation, Request
@@ -35,7 +36,7 @@ class Messenger:
 
     @cached_property
     def _app(self) -> Celery:
-        app = Celery("icefleet", broker=self._settings.broker_url, set_as_current=False)
+        app = Application("icefleet", broker=self._settings.broker_url, set_as_current=False)
         app.conf.update(task_send_sent_event=True, broker_connection_timeout=5, task_ignore_result=True)
         if self._settings.broker_url.startswith(("redis://", "rediss://")):
             # Whoever enqueues must not wait for ever on one that takes the connection and says nothing.

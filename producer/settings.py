@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError, field_validator
@@ -44,6 +46,9 @@ class Settings(BaseSettings):
         0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
     )
     scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
+    state_dir: str = Field(
+        "", description="where Flower and the sweeper's clock keep what they know; empty: ~/.local/state/icefleet"
+    )
 
     unit_seconds: Seconds = Field(3600, description="soft time limit of one unit; the hard one is a minute later")
     shutdown_seconds: Seconds = Field(300, description="how long a worker that is told to stop finishes what it holds")
@@ -92,6 +97,12 @@ class Settings(BaseSettings):
     def catalog_names(self) -> tuple[str, ...]:
         """The catalogs that the sweeper visits."""
         return tuple(name.strip() for name in self.catalogs.split(",") if name.strip())
+
+    @property
+    def state_folder(self) -> Path:
+        """Where processes keep what they know from one start to the next."""
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return Path(self.state_dir) if self.state_dir else Path(home) / "icefleet"
 
     @property
     def hard_limit(self) -> int:

@@ -12,6 +12,7 @@ from producer.errors import Reason, Refused
 from producer.messenger import COMMIT, PLAN, QUEUES, STAGING, Messenger
 from producer.settings import Settings
 from tasks.budget import budget_of
+from tasks.celerycommand import run_command
 from tasks.clock import keep_time
 from workers.session import NoJava, find_java
 
@@ -74,8 +75,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
     if beat:
         keep_time(app)
-    app.worker_main(arguments)
-    sys.exit(0)
+    sys.exit(run_command(app, arguments))
 
 
 def _tasks_per_unit(serves: list[str]) -> int:
