@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,19 @@ def test_folders_without_modules_hide_nothing(start: Start, tmp_path: Path) -> N
     done = start("beat")
     assert "hides" not in done.stderr
     assert "does not answer" in done.stderr
+
+
+def test_python_workers_of_spark_import_this_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with another `workers` that came onto the path later hides nothing from them."""
+    from workers import session
+
+    (tmp_path / "workers.py").write_text("raise ImportError('not this one')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = session._import_path()
+    assert path[-1] == str(tmp_path)
+    found = PathFinder.find_spec("workers", path)
+    assert found is not None
+    assert found.origin == str(REPOSITORY / "workers" / "__init__.py")
 
 
 class TestEnvironment:
