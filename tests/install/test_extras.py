@@ -182,9 +182,14 @@ def test_the_image_is_built_step_by_step(warehouse: Warehouse) -> None:
         {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(warehouse.wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     )
     (root / "bin").mkdir()
-    (root / "bin" / "python").symlink_to(sys.executable)
+    (root / "bin" / "python").symlink_to(Path(sys.base_prefix) / "bin" / "python3")
+    variables["PATH"] = f"{root / 'bin'}:{variables['PATH']}"
     text = (REPOSITORY / "Dockerfile").read_text().replace("\\\n", "")
-    steps = text.split("\nFROM ")[0].replace("/opt/icefleet", str(environment.root)).splitlines()
+    steps = (
+        ("FROM " + re.split(r"^FROM ", text, flags=re.MULTILINE)[1])
+        .replace("/opt/icefleet", str(environment.root))
+        .splitlines()
+    )
     kinds = [step.partition(" ")[0] for step in steps if step and not step.startswith("#")]
     assert set(kinds) == {"FROM", "WORKDIR", "COPY", "RUN"}
     for step in steps:
