@@ -6,8 +6,10 @@ RUN python -m venv /opt/icefleet \
  && /opt/icefleet/bin/pip install --no-cache-dir -c constraints.txt setuptools wheel
 # The dependencies first: they change less often than the code.
 RUN mkdir producer tasks workers \
+ && touch icefleet_main.py \
  && /opt/icefleet/bin/pip install --no-cache-dir --no-build-isolation -c constraints.txt ".[worker,flower,demo]" \
  && /opt/icefleet/bin/pip uninstall --yes icefleet
+COPY icefleet_main.py icefleet_main.py
 COPY producer producer
 COPY tasks tasks
 COPY workers workers

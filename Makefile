@@ -1,6 +1,6 @@
 # What one types here. Nothing is taken for granted but Python >= 3.11: scripts/bootstrap sees to the rest.
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint bench chaos fuzz test-interop pins clean
+.PHONY: help env demo test test-install lint bench chaos fuzz test-interop pins clean
 
 RUN := scripts/run
 
@@ -18,6 +18,10 @@ test:  ## everything: style, types and all tests but the longest; says what it s
 	@$(RUN) ruff check .
 	@$(RUN) mypy
 	@$(RUN) python -m pytest $(ARGS)
+
+test-install:  ## each extra installed by pip in an environment of its own, and used; the image's steps; takes some minutes
+	@scripts/bootstrap python java redis
+	@$(RUN) python -m pytest -m install tests/install $(ARGS)
 
 lint:  ## style and types alone
 	@scripts/bootstrap python

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import click
 
-from producer.errors import Failed, IcefleetError
+from icefleet_main import hidden
+from producer.errors import Failed, IcefleetError, Reason, Refused
 from producer.masking import mask_logs, masked
 
 #: The commands of this package: the module that each is in, and its line in the list of commands. Modules are loaded
@@ -60,10 +61,14 @@ class Commands(click.Group):
             own: click.Command = getattr(import_module(f"producer.commands.{_OWN[cmd_name][0]}"), cmd_name)
             return own
         for entry in entry_points(group="icefleet.commands", name=cmd_name):
+            if (sentence := hidden("tasks", "workers")) is not None:
+                return _unavailable(cmd_name, "not here: a module hides Icefleet's", sentence)
             try:
                 command: click.Command = entry.load()
             except ModuleNotFoundError as error:
-                return _missing(cmd_name, error)
+                extra = f"install icefleet[{cmd_name}]"  # what brings it has the command's name
+                needs = f"{cmd_name} needs {error.name}, which is not installed here: {extra}."
+                return _unavailable(cmd_name, f"needs {error.name}: {extra}", needs)
             return command
         return None
 
@@ -128,12 +133,12 @@ def _redis_lost(error: Exception) -> Failed:
     return Failed(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
 
 
-def _missing(name: str, error: ModuleNotFoundError) -> click.Command:
-    @click.command(
-        name, help=f"(needs {error.name}: install icefleet[worker])", context_settings={"ignore_unknown_options": True}
-    )
-    @click.argument("rest", nargs=-1)
-    def missing(rest: tuple[str, ...]) -> None:
-        raise click.UsageError(f"{name} needs {error.name}, which is not installed here: install icefleet[worker].")
+def _unavailable(name: str, why: str, sentence: str) -> click.Command:
+    """A command that says why it cannot be run here."""
 
-    return missing
+    @click.command(name, help=f"({why})", context_settings={"ignore_unknown_options": True})
+    @click.argument("rest", nargs=-1)
+    def unavailable(rest: tuple[str, ...]) -> None:
+        raise Refused(Reason.CONFIGURATION, sentence)
+
+    return unavailable

@@ -34,10 +34,11 @@ class Sender:
     """The way to a broker: an application that serves nothing, and connections to publish with."""
 
     def __init__(self, url: str) -> None:
-        from celery import Celery
         from kombu.pools import ProducerPool
 
-        self.app: Celery = Celery("icefleet", broker=url, set_as_current=False)
+        from producer.application import Application
+
+        self.app: Celery = Application("icefleet", broker=url, set_as_current=False)
         self.app.conf.update(task_send_sent_event=True, broker_connection_timeout=_TIMEOUT, task_ignore_result=True)
         self.on_redis = is_redis(url)
         if self.on_redis:

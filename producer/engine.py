@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Protocol
 
+from icefleet_main import hidden
 from producer.errors import Reason, Refused
 from producer.messages import Report, Request
 from producer.settings import Settings
@@ -29,8 +30,10 @@ def local_engine(settings: Settings) -> Engine:
     """The engine of this process.
 
     Raises:
-        Refused: it is not installed here.
+        Refused: it is not installed here, or modules of the same names hide it.
     """
+    if (sentence := hidden("tasks", "workers")) is not None:
+        raise Refused(Reason.CONFIGURATION, f"No broker is set, and no worker can be found here: {sentence}")
     found = entry_points(group="icefleet.engines", name="local")
     try:
         make: Callable[[Settings], Engine] = next(iter(found)).load()

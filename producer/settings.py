@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
@@ -71,6 +72,9 @@ class Settings(BaseSettings):
         0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
     )
     scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
+    state_dir: str = Field(
+        "", description="where Flower and the sweeper's clock keep what they know; empty: ~/.local/state/icefleet"
+    )
 
     unit_seconds: Seconds = Field(
         3600, description="soft time limit of one unit in seconds; the hard one is a minute later"
@@ -148,6 +152,12 @@ class Settings(BaseSettings):
     def catalog_names(self) -> tuple[str, ...]:
         """The catalogs that the sweeper visits."""
         return tuple(name.strip() for name in self.catalogs.split(",") if name.strip())
+
+    @property
+    def state_folder(self) -> Path:
+        """Where processes keep what they know from one start to the next."""
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return Path(self.state_dir) if self.state_dir else Path(home) / "icefleet"
 
     @property
     def hard_limit(self) -> int:

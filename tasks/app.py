@@ -1,24 +1,23 @@
-"""The Celery application: how messages are delivered, and one thin task for each step of a job."""
+"""The tasks of the Celery application: a thin one for each step of a job."""
 
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from typing import Final
 
-from celery import Celery, Task
-from kombu.utils.url import parse_url
+from celery import Task
 
 from producer.board import Board
 from producer.errors import Corrupt, IcefleetError
-from producer.masking import mask_logs
 from producer.messages import Failure, JobId, Operation, Report, Request, Status
-from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, QUEUES, SWEEP, Messenger, unit_id
+from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, SWEEP, Messenger, unit_id
 from producer.orders import CommitOrder, UnitOrder, order_of, request_of
-from producer.settings import Settings
 from producer.sizes import size_text
 from producer.staging import Staged
 from producer.store import JobStore
+from tasks.application import app, settings
 from tasks.commit import Unanswered
 from tasks.delivery import delivery, location_of
 from tasks.drain import drain
@@ -27,6 +26,7 @@ from tasks.job import JobContext
 from tasks.lease import Lease
 from tasks.patience import Patience
 from tasks.presence import keep_present
+from tasks.quiet import QuietTask
 from tasks.reports import sentence
 from tasks.rounds import advance, begin
 from tasks.staging import stage
@@ -35,41 +35,9 @@ from tasks.surrender import is_hopeless, surrender_job, surrender_plan, surrende
 from tasks.sweep import sweep
 from tasks.verdicts import Cancelled, Late, Unfinished, Unsuccessful, Waits
 
+__all__ = ["app"]
+
 log = logging.getLogger(__name__)
-
-mask_logs()
-settings = Settings.load()
-
-app = Celery("icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.discreet:DiscreetTask")
-app.conf.update(
-    broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
-    task_default_queue="convert",
-    task_routes={name: {"queue": queue} for name, queue in QUEUES.items()},
-    # Messages are data: what could run code while it is read is refused unread.
-    accept_content=["json"],
-    result_accept_content=["json"],
-    task_serializer="json",
-    event_serializer="json",
-    task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
-    # A message is given back only when its work is done, and goes to somebody else when the process dies.
-    task_acks_late=True,
-    task_reject_on_worker_lost=True,
-    worker_prefetch_multiplier=1,
-    task_time_limit=settings.hard_limit,
-    task_soft_time_limit=settings.unit_seconds,
-    # Redis counts from delivery and never renews: what is still being worked on must not be delivered again.
-    broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
-    broker_connection_retry_on_startup=True,
-    # A worker that cannot send what comes next has nothing better to do than to wait for Redis.
-    task_publish_retry_policy={"max_retries": None, "interval_start": 0, "interval_step": 0.5, "interval_max": 5},
-    worker_max_tasks_per_child=settings.recycle_units,
-    worker_send_task_events=True,
-    task_send_sent_event=True,
-    task_track_started=True,
-    beat_schedule={
-        "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
-    },
-)
 
 drain(settings)
 keep_present(settings)
@@ -164,11 +132,12 @@ def commit(self: Task, order: CommitOrder) -> str:
     return _next(request, step)
 
 
-@app.task(name=SWEEP)
-def sweep_tables() -> str:
+@app.task(name=SWEEP, base=QuietTask, bind=True)
+def sweep_tables(self: QuietTask) -> str:
     """Take up jobs that lost a message."""
+    started = time.time()
     taken = sweep(settings)
-    return f"took up {', '.join(taken)}" if taken else "nothing was lost"
+    return self.found(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
 
 
 def _stage(task: Task, order: UnitOrder) -> str:

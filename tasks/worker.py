@@ -89,8 +89,9 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         from tasks.clock import keep_time
 
         keep_time(app)
-    app.worker_main(arguments)
-    sys.exit(0)
+    from tasks.celerycommand import run_command
+
+    sys.exit(run_command(app, arguments))
 
 
 def _tasks_per_unit(serves: list[str]) -> int:

@@ -15,6 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -241,7 +242,7 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.log.level": "ERROR",
         "spark.local.dir": str(folder),
         # Python workers import what this process imports, and nothing else that the current folder may hold.
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(dict.fromkeys([*_import_path(), str(_ROOT)])),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path()),
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.daemon.module": "workers.daemon",
         **{f"spark.executorEnv.{name}": value for name, value in allocation.ENVIRONMENT.items()},
@@ -255,7 +256,15 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
 
 
 def _import_path() -> list[str]:
-    return [str(Path(entry).absolute()) for entry in sys.path]
+    """Where this process imports from; folders with another `workers`, which were added since, come last."""
+    entries = list(dict.fromkeys([*(str(Path(entry).absolute()) for entry in sys.path), str(_ROOT)]))
+    return sorted(entries, key=_hides)
+
+
+def _hides(entry: str) -> bool:
+    """Whether Python workers would find a module of another in a folder, in the place of this package."""
+    spec = PathFinder.find_spec(__package__, [entry])
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / __package__
 
 
 def _alive(spark: SparkSession) -> bool:

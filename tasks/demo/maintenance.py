@@ -33,7 +33,7 @@ def maintain(place: Place, operation: Operation) -> Report:
     Raises:
         Failed: there was no report.
     """
-    command = [sys.executable, "-W", "ignore", "-m", __name__, place.name, operation]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", __name__, place.name, operation]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, **place.environment}, check=False
     )

@@ -62,7 +62,7 @@ def read(table: Table, limit: float) -> Reading | None:
         Failed: the reader gave up, or died.
     """
     asked = json.dumps({"location": table.metadata_location, "properties": dict(table.io.properties)})
-    command = [sys.executable, "-W", "ignore", "-m", __name__]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", __name__]
     try:
         done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:

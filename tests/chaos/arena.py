@@ -74,7 +74,7 @@ class Arena(LocalFleet):
             self.start_redis()
         elif name == "beat":
             schedule = self.root / "beat-schedule"
-            command = ["celery", "--app", "tasks.app", "beat", "--schedule", str(schedule), "--pidfile="]
+            command = ["icefleet", "beat", "--schedule", str(schedule)]
             self.processes.start(name, command, environment)
         elif name == "committer":
             self.start_worker(name, *COMMITTER, "--concurrency", "1", **environment)

@@ -204,8 +204,7 @@ class LocalFleet:
 
     def start_flower(self) -> None:
         """Start Flower behind a password."""
-        command = ["celery", "--app", "tasks.app", "flower", "--address=127.0.0.1", f"--port={self.flower_port}"]
-        command += ["--tasks_columns=name,kwargs,state,result,received,runtime,worker"]
+        command = ["icefleet", "flower", f"--port={self.flower_port}"]
         self.processes.start("flower", command, self.environment | {"FLOWER_BASIC_AUTH": LOGIN})
 
     def answering(self, *names: str, within: float = 60) -> None:
@@ -251,7 +250,7 @@ class LocalFleet:
         request = Request(f"http://127.0.0.1:{self.flower_port}{path}")
         if login:
             request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
     def _run(

@@ -24,7 +24,7 @@ def guarded(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> 
         fleet.start_redis()
         fleet.start_flower()
         fleet.start_committer()
-        beat = ["celery", "--app", "tasks.app", "beat", "--schedule", str(fleet.root / "clock"), "--pidfile="]
+        beat = ["icefleet", "beat"]
         fleet.processes.start("beat", beat, fleet.environment)
         fleet.start_worker("red")
         fleet.answering("red", "committer")

@@ -79,7 +79,7 @@ class Fleet(LocalFleet):
         """What Flower shows."""
         request = Request(f"http://127.0.0.1:{self.flower_port}{path}")
         request.add_header("Authorization", f"Basic {b64encode(LOGIN.encode()).decode()}")
-        with urlopen(request, timeout=10) as answer:
+        with urlopen(request, timeout=30) as answer:
             return str(answer.read().decode())
 
 
@@ -97,7 +97,7 @@ def _running(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
         fleet.attach(monkeypatch)
         fleet.start_flower()
         fleet.start_committer("committer", "--log-level", "DEBUG")
-        beat = ["celery", "--app", "tasks.app", "beat", "--schedule", str(fleet.root / "clock"), "--pidfile="]
+        beat = ["icefleet", "beat"]
         fleet.processes.start("beat", [*beat, "--loglevel", "DEBUG"], fleet.environment)
         fleet.start_worker("red", "--queues", "convert,compact", "--log-level", "DEBUG")
         fleet.answering("red", "committer")

@@ -20,13 +20,16 @@ pytestmark = [pytest.mark.fleet, pytest.mark.redis]
 def shipped(
     request: pytest.FixtureRequest, redis_installed: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalFleet]:
-    """Redis, and the command of the service with another port and folder."""
+    """Redis, and the command of the service at another port."""
     fleet = LocalFleet(tmp_path_factory.mktemp("flower"))
     lines = (REPOSITORY / "deploy" / "icefleet-flower.service").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("ExecStart="))
-    line = line.removeprefix("ExecStart=/opt/icefleet/bin/").replace("%S/icefleet", str(fleet.root))
-    command = shlex.split(line.replace("5555", str(fleet.flower_port)))
-    login = {"FLOWER_BASIC_AUTH": request.param} if request.param else {}
+    command = [*shlex.split(line.removeprefix("ExecStart=/opt/icefleet/bin/")), f"--port={fleet.flower_port}"]
+    given = [line.removeprefix("Environment=").partition("=") for line in lines if line.startswith("Environment=")]
+    login = {name: value.replace("%S", str(fleet.root)) for name, _, value in given}
+    assert login == {"ICEFLEET_STATE_DIR": f"{fleet.root}/icefleet"}
+    if request.param:
+        login["FLOWER_BASIC_AUTH"] = request.param
     try:
         fleet.start_redis()
         fleet.processes.start("flower", command, fleet.environment | login)

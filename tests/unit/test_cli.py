@@ -39,7 +39,8 @@ from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
 
-COMMANDS = ["cancel", "compact", "config", "convert", "demo", "jobs", "plan", "resume", "status", "watch", "worker"]
+COMMANDS = ["beat", "cancel", "compact", "config", "convert", "demo", "flower", "jobs", "plan", "resume", "status"]
+COMMANDS += ["watch", "worker"]
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
 ENDED = "convert:default:db.t:20240501T101500-1a2b3c4d"
 
@@ -171,7 +172,7 @@ class TestHelp:
 
     def test_as_a_program(self) -> None:
         """What is installed as ``icefleet`` starts, and says in JSON what is wrong when that is asked for."""
-        program = "import sys; from producer.cli import main; sys.argv[0] = 'icefleet'; main()"
+        program = "import sys; from icefleet_main import main; sys.argv[0] = 'icefleet'; main()"
         result = subprocess.run(
             [sys.executable, "-c", program, "status", "x", "--json"],
             capture_output=True,
