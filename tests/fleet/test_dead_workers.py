@@ -84,8 +84,10 @@ def test_a_unit_of_a_killed_worker_is_done_by_another(fleet: LocalFleet) -> None
         assert holder.silent < LEASE
         fleet.processes.kill(lost)
     started = time.monotonic()
-    assert f"unit 1 (part=1): {holder.worker} since " in fleet.icefleet("status", job.id).stdout
-    (told,) = [told for told in fleet.json("status", job.id)["holders"] if told["unit"] == 1]
+    (other,) = {"red", "blue"} - {lost}
+    with fleet.processes.halted(other):  # so that nobody takes it while it is looked at
+        assert f"unit 1 (part=1): {holder.worker} since " in fleet.icefleet("status", job.id).stdout
+        (told,) = [told for told in fleet.json("status", job.id)["holders"] if told["unit"] == 1]
     assert told["silent"] > 1
     assert (told["worker"], told["seen"] >= holder.seen) == (holder.worker, True)
     case.ended(job)
