@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pydantic
 import pytest
-import requests
 from kombu import Connection
 from pyiceberg.exceptions import RESTError
 
@@ -64,7 +63,7 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "OfSomebodyElse": lambda: OfSomebodyElse("who knows"),
     "PermissionError": lambda: PermissionError("denied"),
     "TimeoutError": lambda: TimeoutError("too slow"),
-    "ConnectionError": lambda: requests.ConnectionError("away"),
+    "ConnectionError": lambda: ConnectionError("away"),
     "RESTError": lambda: RESTError("503"),
     "NoAnswer": lambda: Refused(Reason.NO_ANSWER, "The catalog does not answer."),
 }
