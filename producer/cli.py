@@ -31,7 +31,7 @@ _OWN = {
     "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
     "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),
     "resume": ("jobs", "Take up JOB after an interruption: what is staged stays staged, the rest is done."),
-    "jobs": ("jobs", "List recent jobs, of TABLE or of all tables."),
+    "jobs": ("jobs", "List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason."),
     "config": ("config", "Show every setting, its value and where it comes from."),
 }
 

@@ -8,7 +8,6 @@ import click
 
 from producer.errors import Reason, Refused
 from producer.messenger import Messenger
-from producer.settings import Settings
 from tasks.celerycommand import run_command
 from tasks.state import state_folder
 
@@ -25,6 +24,8 @@ def beat(options: tuple[str, ...]) -> None:
     Example:
       icefleet beat --loglevel INFO
     """
+    from producer.settings import Settings  # not needed to list the commands
+
     settings = Settings.load()
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: beat needs a broker to send to.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
-from celery import Celery
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 
 def run_command(app: Celery, arguments: Sequence[str]) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from producer.errors import Reason, Refused
 from producer.messenger import Messenger
-from producer.settings import Settings
 from tasks.celerycommand import run_command
 from tasks.state import state_folder
+
+if TYPE_CHECKING:
+    from producer.settings import Settings
 
 #: What Flower does where neither its variables, nor its file, nor an option say otherwise.
 _DEFAULTS: Final = {
@@ -40,6 +42,8 @@ def flower(options: tuple[str, ...]) -> None:
     Example:
       FLOWER_BASIC_AUTH=operator:secret icefleet flower --port=8080
     """
+    from producer.settings import Settings  # not needed to list the commands
+
     settings = Settings.load()
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: Flower needs a broker to listen to.")

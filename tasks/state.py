@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from producer.errors import Reason, Refused
-from producer.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from producer.settings import Settings
 
 
 def state_folder(settings: Settings) -> Path:

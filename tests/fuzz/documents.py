@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
@@ -84,6 +85,12 @@ def records(samples: Samples) -> Target:
     return Target("records", tuple(encode(value).encode() for value in values), run)
 
 
+def _table(samples: Samples, io: FileIO) -> Table:
+    """The table of the samples, read through another file access."""
+    table = samples.table
+    return Table(("db", "t"), table.metadata, table.metadata_location, io, table.catalog)
+
+
 def _planned(table: Table) -> None:
     plan(table, Request.new("db.t"), unit_bytes=1 << 28)
 
@@ -114,7 +121,7 @@ def manifest_list(samples: Samples) -> Target:
         assert snapshot is not None
         try:
             read_manifest_list(io, snapshot)
-            _planned(Table(("db", "t"), samples.table.metadata, "", io, samples.table.catalog))
+            _planned(_table(samples, io))
         except IcefleetError:
             return False
         return True
@@ -129,7 +136,7 @@ def manifests(samples: Samples) -> Target:
             io = samples.io(**{manifest.manifest_path: data})
             try:
                 read_manifest(io, manifest)
-                _planned(Table(("db", "t"), samples.table.metadata, "", io, samples.table.catalog))
+                _planned(_table(samples, io))
             except IcefleetError:
                 continue
             taken = True

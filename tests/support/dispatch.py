@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from producer.messenger import LOCATION, Messenger
 from producer.settings import Settings
 from producer.store import JobStore
 from tasks.testing import StreamTable
+from tasks.verdicts import Unfinished, Unsuccessful
 
 Message = tuple[str, dict[str, Any], dict[str, Any], int]
 
@@ -27,6 +28,7 @@ class Again(Exception):
 
     exc: BaseException
     countdown: float
+    headers: Mapping[str, Any] | None = None
 
 
 class Dispatch:
@@ -65,9 +67,11 @@ class Dispatch:
             self.done.append((name, task(**arguments)))
         except Again as again:
             self.done.append((name, f"{states.RETRY}: {again.exc}"))
-            self.queue.append((name, arguments, headers, tries + 1))
-        except Refused as refused:
-            self.done.append((name, f"{states.FAILURE}: {refused}"))
+            self.queue.append((name, arguments, dict(again.headers or headers), tries + 1))
+        except (Refused, Unsuccessful) as error:
+            self.done.append((name, f"{states.FAILURE}: {error}"))
+        except Unfinished as end:
+            self.done.append((name, str(end)))
         finally:
             task.pop_request()
 
@@ -91,5 +95,12 @@ class Dispatch:
         return last if last is not None and last.job == request.job else None
 
 
-def _again(self: Any, *, exc: BaseException, countdown: float, throw: bool = True) -> Again:
-    return Again(exc, countdown)
+def _again(
+    self: Any,
+    *,
+    exc: BaseException,
+    countdown: float,
+    throw: bool = True,
+    headers: Mapping[str, Any] | None = None,
+) -> Again:
+    return Again(exc, countdown, headers)

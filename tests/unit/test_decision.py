@@ -30,7 +30,7 @@ BY_P = spec(0, (2, IdentityTransform(), "p"))
 #: With this limit every partition is a unit of its own, and cut in two when its keys are larger than its deletes.
 SMALLEST = 1
 #: Keys enough for that.
-MANY = range(1000, 1300)
+MANY = range(1000, 6000)
 
 
 def rows(*ids: int, p: str = "a") -> pa.Table:

@@ -137,10 +137,10 @@ class TestEnvironment:
     def test_celery_takes_the_address_it_is_given(self, tmp_path: Path, variables: dict[str, str]) -> None:
         (tmp_path / "theirs.py").write_text('broker_url = "redis://elsewhere/0"\ntask_serializer = "pickle"\n')
         program = """
-from producer.messenger import Messenger
+from producer.connections import sender_to
 from producer.settings import Settings
 from tasks.application import app
-own = Messenger(Settings.load())._app
+own = sender_to(Settings.load().broker_url).app
 for one in (app, own):
     for made in (one.connection(), one.connection_for_read(), one.connection_for_write(), one.pool.connection):
         print(made.as_uri())

@@ -442,9 +442,9 @@ class TestRetirements:
         assert (found.units, len(found.plan.retirements), found.plan.empty) == ((), 1, False)
 
     def test_each_waits_for_the_units_that_apply_it(self, stream: StreamTable) -> None:
-        stream.append(rows(*range(1000)))
+        stream.append(rows(*range(20_000)))
         stream.delete_where_equal(rows(5), ["id"])
-        stream.append(rows(*range(1000)))
+        stream.append(rows(*range(20_000)))
         stream.delete_where_equal(rows(6), ["id"])
         old, new = stream.data_files()
         found = planned(stream, 1)
