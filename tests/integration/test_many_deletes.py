@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.support.enginecase import SMALL, Case
 from workers import keyindex, keyparts, match, scan
 from workers.deletes import Stopped
+from workers.lazysession import LazySession
 from workers.match import Matcher
 
 pytestmark = pytest.mark.spark
@@ -65,7 +66,7 @@ def test_tasks_of_their_own(spark: object, case: Case, monkeypatch: pytest.Monke
 def matcher(case: Case, spark: object, scratch: Path, stopped: Callable[[], bool]) -> Matcher:
     assert isinstance(spark, SparkSession)
     scratch.mkdir()
-    return Matcher(spark, PyArrowFileIO(), None, SMALL, scratch, stopped)
+    return Matcher(LazySession(spark), PyArrowFileIO(), None, SMALL, scratch, stopped)
 
 
 def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
