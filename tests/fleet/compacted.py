@@ -13,7 +13,7 @@ from tasks.testing import StreamTable
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import rows_of, streamed
 
-PARTITIONS, FILES, UPSERTS = 4, 4, 2
+PARTITIONS, FILES, UPSERTS = 4, 16, 2
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from threading import Timer
@@ -115,7 +116,7 @@ class TestOneJob:
         key = f"icefleet:report:{compacted.job.id}"
         posted = cast(str, fleet.redis.get(key))
         fleet.redis.delete(key)
-        assert fleet.fleet.job(compacted.job.id).result().seconds == 0, "that of the history"
+        assert fleet.fleet.job(compacted.job.id).result().seconds != json.loads(posted)["seconds"], "of the history"
         later = Timer(0.3, lambda: fleet.redis.set(key, posted))
         later.start()
         try:
@@ -152,7 +153,8 @@ def test_no_wait_then_watch(fleet: LocalFleet) -> None:
     assert left_behind(table.table) == []
     assert fleet.json("status", queued["job"]) == report
     (listed,) = fleet.json("jobs", "db.compactlater")
-    assert listed == {"job": queued["job"], "table": "db.compactlater", "status": "committed", "units": "1/1"}
+    expected = {"job": queued["job"], "table": "db.compactlater", "status": "committed", "units": 1, "done": 1}
+    assert expected.items() <= listed.items()
 
 
 def test_options_reach_the_workers(fleet: LocalFleet) -> None:
