@@ -69,7 +69,7 @@ def watched() -> tuple[list[int], threading.Event]:
     peak, stop, here = [0], threading.Event(), psutil.Process()
 
     def look() -> None:
-        while not stop.wait(0.2):
+        while not stop.wait(0.05):
             total = 0
             for process in (here, *here.children(recursive=True)):
                 try:
