@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def watched() -> tuple[list[int], threading.Event]:
     peak, stop, here = [0], threading.Event(), psutil.Process()
 
     def look() -> None:
-        while not stop.wait(0.2):
+        while not stop.wait(0.05):
             total = 0
             for process in (here, *here.children(recursive=True)):
                 try:
@@ -81,16 +82,20 @@ def watched() -> tuple[list[int], threading.Event]:
     return peak, stop
 
 
-def main(keys: int, rows: int, heap_mb: int, index_mb: int, version: int) -> None:
+def main(keys: int, rows: int, heap_mb: int, index_mb: int, version: int, warm: int) -> None:
+    """Measure a conversion: with a session that has run tasks before, or else with what makes one when it is needed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = unit(folder, keys, rows, 4, version)
         budget = Budget(2, heap_mb << 20, (heap_mb << 20) // 16, 32 << 20, 64 << 20, index_mb << 20)
         scratch = folder / "scratch"
         scratch.mkdir()
+        if warm:
+            session.warm(budget)
+        source = session.session(budget) if warm else partial(session.session, budget)
         peak, stop = watched()
         started = time.perf_counter()
-        result = convert(work, PyArrowFileIO(), session.session(budget), budget, scratch)
+        result = convert(work, PyArrowFileIO(), source, budget, scratch)
         stop.set()
         session.close()
         seconds = round(time.perf_counter() - started, 1)
