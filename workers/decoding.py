@@ -23,7 +23,8 @@ _PEEK_BYTES: Final = 64 << 10
 _PEEK_ROWS: Final = 1 << 20
 #: Values that are decoded at a time where nothing tells how long they may be.
 _BLIND_STEP: Final = 1 << 6
-#: The same where most values are plain: smaller steps would cost noticeably more.
+#: The same where most values are plain: smaller steps would cost noticeably more. Here the bound does not hold at once:
+#: where short values turn into long ones of the dictionary, one step may take so many times the longest value.
 _MIXED_STEP: Final = 1 << 12
 #: Where steps are small, the first one; each is twice the one before at most.
 _FIRST_STEP: Final = 1 << 8

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from workers.bounds import Bounds, bounds_of
 from workers.canonical import arrow_type, spark_type
+from workers.distinct import Distinct
 from workers.keyfilter import Hashes, KeyFilter, hash_keys, whole_hashes
 from workers.keyparts import PartWriter, part_count
 from workers.keys import KeyBatch, KeyReader
@@ -26,6 +27,8 @@ from workers.unit import KeyColumn, KeyFile, Match
 
 #: Files are small and storage may be far away.
 _READERS: Final = 8
+#: The first key column of what is in scratch.
+_KEYS: Final = 3
 #: Bytes that a broadcast key takes in Spark's heap besides its values.
 _ROW_BYTES: Final = 64
 
@@ -110,7 +113,7 @@ def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped
     parts = PartWriter(folder, schema, part_count(expected))
 
     def read(file: KeyFile) -> _Seen:
-        seen = _Seen()
+        seen, distinct = _Seen(), Distinct(reader.batch_bytes)
         for batch in reader.read(file, required=True):
             if stopped():
                 raise Stopped
@@ -118,8 +121,13 @@ def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped
             with lock:
                 keys.add(hashes)
             hashes = part_hashes(match.is_global, file, batch.columns, hashes)
-            parts.write(_rows(schema, hashes, file, batch))
+            for rows in distinct.add(_rows(schema, hashes, file, batch)):
+                parts.write(rows)
+                seen.keep(rows)
             seen.add(match.columns, batch)
+        for rows in distinct.rest():
+            parts.write(rows)
+            seen.keep(rows)
         return seen
 
     pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
@@ -148,7 +156,7 @@ def _rows(schema: pa.Schema, hashes: Hashes, file: KeyFile, batch: KeyBatch) -> 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a delete file was found to hold."""
+    """What a delete file was found to hold: bounds of all keys, and what went into scratch."""
 
     rows: int = 0
     bytes: int = 0
@@ -157,8 +165,10 @@ class _Seen:
     def add(self, columns: tuple[KeyColumn, ...], batch: KeyBatch) -> None:
         bounds = bounds_of(columns, batch.columns)
         self.bounds = _union([self.bounds, bounds], len(bounds)) if self.bounds else bounds
-        self.rows += len(batch)
-        self.bytes += sum(array.nbytes for array in batch.columns)
+
+    def keep(self, rows: pa.RecordBatch) -> None:
+        self.rows += rows.num_rows
+        self.bytes += sum(array.nbytes for array in rows.columns[_KEYS:])
 
 
 def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[Bounds | None, ...]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from workers.zorder import Curve
 
 #: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
 _EXPANSION: Final = 16
-#: Where these are few enough for one range, so many of the pieces are looked into to see whether they are.
+#: Where these are few enough for one range, rows are looked at in so many places to see whether they are.
 _LOOKED_INTO: Final = 3
 
 
@@ -130,6 +131,11 @@ def exchanged(
 
 def _width(rows: Source[P], pieces: Sequence[P]) -> int:
     """Bytes that a row takes in Arrow: the widest of what some pieces begin with."""
-    looked = [pieces[index] for index in sorted({len(pieces) * n // _LOOKED_INTO for n in range(_LOOKED_INTO)})]
-    first = (next(iter(rows.look(piece)), None) for piece in looked)
+    starts = [len(pieces) * n // _LOOKED_INTO for n in range(_LOOKED_INTO + 1)]
+    first = (_first(rows, pieces[start:end]) for start, end in pairwise(starts))
     return max((batch.nbytes // batch.num_rows for batch in first if batch is not None), default=0)
+
+
+def _first(rows: Source[P], pieces: Sequence[P]) -> pa.RecordBatch | None:
+    """The first rows of some pieces: pieces have none where a file has fewer row groups than pieces."""
+    return next((batch for piece in pieces for batch in rows.look(piece)), None)

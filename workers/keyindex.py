@@ -127,7 +127,7 @@ class _Segment:
             there = np.flatnonzero(self._hashes[np.minimum(at, self._hashes.size - 1)] == hashes)
             there = there[at[there] < self._hashes.size]
             rows, at, hashes = rows[there], at[there], hashes[there]
-            same = _same(self._keys, at, keys, rows)
+            same = same_keys(self._keys, at, keys, rows)
             if self._scopes is not None:
                 same &= self._scopes[at] == scopes[rows]
             removed[rows[same]] |= self._numbers[at[same]] > numbers[rows[same]]
@@ -148,13 +148,13 @@ def _segment(deletes: pa.RecordBatch, is_global: bool) -> pa.RecordBatch:
     order[alike] = some[np.lexsort((-deletes["seq"].to_numpy()[some], hashes[alike]))]
     rows = deletes.take(pa.array(order))
     keys, second = rows.columns[3:], np.flatnonzero(again)
-    again[second] = _same(keys, second, keys, second - 1)
+    again[second] = same_keys(keys, second, keys, second - 1)
     if not is_global:
         again[1:] &= np.diff(rows["scope"].to_numpy()) == 0
     return rows.filter(pa.array(~again))
 
 
-def _same(left: Sequence[pa.Array], at: Rows, right: Sequence[pa.Array], rows: Rows) -> Mask:
+def same_keys(left: Sequence[pa.Array], at: Rows, right: Sequence[pa.Array], rows: Rows) -> Mask:
     """Whether keys are the same, null being the same as null."""
     same = np.ones(at.size, dtype=bool)
     for one, other in zip(left, right, strict=True):

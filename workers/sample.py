@@ -47,7 +47,7 @@ def sampled(
     cores: int,
     scratch: Path,
 ) -> Sample:
-    """Read the key columns of all pieces, and pick rows; whole rows are read of the beginning of a few pieces.
+    """Read the key columns of all pieces, and pick rows; each task reads a few whole rows as well.
 
     Args:
         session: What reads them, side by side.
@@ -59,7 +59,6 @@ def sampled(
         scratch: Where errors are told.
     """
     step = max(1, sum(piece.rows for piece in pieces) // _ROWS)
-    measured = {0, len(pieces) // 2, len(pieces) - 1}
 
     until_stopped = session.in_task()
 
@@ -72,8 +71,9 @@ def sampled(
                 few, places = batch.take(picked), pc.add(picked, place_of(number, start))
                 found.append(_told(keys.parts(piece.file, few), keys.columns(few), places))
                 start += batch.num_rows
-            for batch in islice(whole(piece), 1 if number in measured else 0):
-                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if start and not rows:  # a piece has no rows where its file has fewer row groups than pieces
+                for batch in islice(whole(piece), 1):
+                    rows, size = batch.num_rows, batch.nbytes
         yield _packed(found), rows, size
 
     tasks = by_tasks(session, pieces, cores, scratch, pick)

@@ -217,3 +217,36 @@ def test_a_large_file_is_split_in_little_memory() -> None:
     assert (small["rows"], large["rows"]) == (700_000, 5_000_000)
     assert large["files"] >= 4
     assert large["peak"] < small["peak"] + 200 * MB
+
+
+def unfolded(kind: str, rows: int) -> dict[str, Any]:
+    """Work on files of some hundred kilobytes that are gigabytes of rows, in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.measuredwide", kind, str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["read"] < 2 * MB
+    return found
+
+
+@pytest.mark.parametrize(("kind", "count"), [("binpack", 60_000), ("data-keys", 6_000), ("paths", 1)])
+def test_files_that_unfold_take_little_memory(kind: str, count: int) -> None:
+    """Long strings as a column, as the key of data files, and as the paths of position deletes."""
+    found = unfolded(kind, 60_000)
+    assert found["count"] == count
+    assert found["peak"] < 600 * MB
+
+
+def test_a_long_key_that_many_deletes_repeat_is_in_scratch_a_few_times() -> None:
+    found = unfolded("delete-keys", 30_000)
+    assert found["count"] == 1_000
+    assert found["peak"] < 800 * MB
+    assert found["scratch"] < 8 * MB
+
+
+@pytest.mark.parametrize("kind", ["sort", "zorder"])
+def test_long_strings_are_sorted_range_by_range(kind: str) -> None:
+    """Rows wait in scratch as they are in Arrow; what a range of them takes is mapped at a time."""
+    found = unfolded(kind, 40_000)
+    assert found["count"] == 40_000
+    assert found["peak"] < found["scratch"] + 250 * MB
