@@ -61,6 +61,16 @@ return 1
 """
 )
 
+#: Have a lease count as lapsed as soon as it has not been renewed for long enough: its worker is known to be dead.
+_LAPSE: Final = """
+local text = redis.call('hget', KEYS[1], ARGV[1])
+if not text then return 0 end
+local lease = cjson.decode(text)
+lease.doubted = lease.seen
+redis.call('hset', KEYS[1], ARGV[1], cjson.encode(lease))
+return 1
+"""
+
 _DROP: Final = """
 local text = redis.call('hget', KEYS[1], ARGV[1])
 if text and cjson.decode(text).token == ARGV[2] then return redis.call('hdel', KEYS[1], ARGV[1]) end
@@ -154,6 +164,14 @@ class Holders:
         now = seconds + micros / 1_000_000
         found = ((units[task], json.loads(text)) for task, text in leases.items() if task in units)
         return tuple(sorted((_holder(*unit, lease, now) for unit, lease in found), key=lambda holder: holder.unit))
+
+
+def lapse(broker: redis.Redis, job: str, task: str) -> None:
+    """Say that the worker that held a unit is dead: nobody waits for a second look at its lease.
+
+    A lease that is renewed all the same stays.
+    """
+    broker.eval(_LAPSE, 1, _key(job), task)
 
 
 def _holder(unit: int, partition: str, lease: dict[str, float | str], now: float) -> Holder:

@@ -83,3 +83,8 @@ def plan_id(job: str) -> str:
 def unit_id(plan: Plan, unit: int) -> str:
     """The id of the task that stages a unit."""
     return f"{plan.request.operation}:{plan.request.job}:{plan.round}:{unit}"
+
+
+def job_of_unit(task_id: str) -> str:
+    """The job of the unit that a task of this id stages."""
+    return task_id.partition(":")[2].rsplit(":", 2)[0]

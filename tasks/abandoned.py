@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import redis
 
-from producer.messenger import QUEUES
+from producer.holders import lapse
+from producer.messenger import QUEUES, STAGING, job_of_unit
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,8 @@ class Abandoned:
         arguments = (tag, text, voucher.worker, voucher.beats, json.dumps(message), str(self.remembered_seconds))
         if not self.broker.eval(_GIVE_BACK, len(keys), *keys, *arguments):
             return None
+        if voucher.worker and message["headers"].get("task") in STAGING.values():
+            lapse(self.broker, job_of_unit(task), task)
         holder = f"{voucher.worker} no longer works on it" if voucher.worker else "nobody vouches for it"
         log.warning("%s goes to another worker: %s", task, holder)
         return task

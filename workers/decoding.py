@@ -78,6 +78,9 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         most_step = self._step(group, columns, most_bytes, most_rows, added)
         step = most_step if most_step > _MIXED_STEP else min(most_step, _FIRST_STEP)
         read = self.iter_batches(batch_size=step, row_groups=[group], columns=list(columns), use_threads=False)
+        if self._is_even(group, columns):
+            yield from (batch for batch in read if batch.num_rows)
+            return
         gathered = _Gathered(most_bytes, most_rows)
         while (batch := next(read, None)) is not None:
             if not batch.num_rows:
@@ -90,6 +93,16 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
             step = min(most_step, 2 * step, max(1, batch.num_rows * most_bytes // max(1, size)))
             self.reader.set_batch_size(step)
         yield from gathered.rest()
+
+    def _is_even(self, group: int, columns: Sequence[str]) -> bool:
+        """Whether all rows take the same, so that no batch needs a look at what it takes."""
+        chunks = self.metadata.row_group(group)
+        selected = (
+            self.schema.column(leaf)
+            for leaf in range(chunks.num_columns)
+            if _selected(chunks.column(leaf).path_in_schema, columns)
+        )
+        return all(_width(column) is not None and not column.max_repetition_level for column in selected)
 
     def _step(self, group: int, columns: Sequence[str], most_bytes: int, most_rows: int, added: int) -> int:
         """How many rows may be decoded at a time."""

@@ -47,5 +47,9 @@ class GuardedFleet(LocalFleet):
         conf = (REPOSITORY / "deploy" / "redis.conf").read_text()
         conf = conf.replace("/etc/redis", str(self.etc)).replace("/var/lib/redis", str(data))
         (self.etc / "redis.conf").write_text(conf.replace("tls-port 6379", f"tls-port {self.redis_port}"))
+        self.run_redis()
+
+    def run_redis(self) -> None:
+        """Start Redis, with what it holds."""
         self.processes.start("redis", ["redis-server", str(self.etc / "redis.conf")], self.environment)
         self.processes.wait_for("Redis", self._pong, 10, every=0.05)

@@ -130,7 +130,10 @@ class LocalFleet:
         """Wait until nobody works on a job any more, and nothing of one is queued."""
 
         def idle() -> bool:
-            if any(self.redis.llen(queue) for queue in ("plan", "convert", "compact", "commit")):
+            try:
+                if any(self.redis.llen(queue) for queue in ("plan", "convert", "compact", "commit")):
+                    return False
+            except redis.ConnectionError:  # it was started again, and this connection is of before
                 return False
             active = self.inspect(nodes).active() or {}
             return not any(task["name"] != SWEEP for tasks in active.values() for task in tasks)

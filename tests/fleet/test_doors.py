@@ -83,6 +83,24 @@ def test_whoever_only_enqueues_needs_no_catalog(guarded: GuardedFleet) -> None:
     assert guarded.fleet.convert("db.plain").wait(60).status is Status.NOTHING_TO_DO
 
 
+def test_redis_that_is_started_again_has_what_it_had(fleet: GuardedFleet) -> None:
+    """It reads its file of commands as the user that nobody logs in as: what that user may not would be left out."""
+    fleet.processes.kill("beat")
+    for number in range(20):
+        with fleet.redis.pipeline(transaction=True) as pipe:
+            pipe.set(f"icefleet:kept:{number}", number)
+            pipe.expire(f"icefleet:kept:{number}", 600)
+            pipe.execute()
+    fleet.processes.kill("redis")
+    fleet.run_redis()
+    kept = [fleet.redis.get(f"icefleet:kept:{number}") for number in range(20)]
+    assert kept == [str(number) for number in range(20)]
+    assert "NOPERM" not in fleet.processes.log("redis").read_text()
+    assert fleet.watch.acl_log() == []
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        redis.Redis.from_url(fleet.broker_url.replace(f"icefleet:{PASSWORD}@", "")).ping()
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -112,6 +112,19 @@ class TestAbandoned:
         assert message["properties"]["delivery_tag"] != "t1", "what the worker acknowledges when it goes on"
         assert not server.redis.exists("unacked", "unacked_index", VOUCHED)
 
+    def test_the_lease_of_a_dead_worker_is_free_as_soon_as_it_has_lapsed(
+        self, server: LocalFleet, settings: Settings
+    ) -> None:
+        """Nobody waits for a second look at it."""
+        holders = Holders(settings)
+        holders.take(JOB, TASK, "red@one", "red/1")
+        _deliver(server.redis, "t1")
+        server.redis.hset(VOUCHED, "t1", "red")
+        assert self._looks(server, 4)[-1] == [TASK]
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one", "it may have been renewed just now"
+        time.sleep(1.1 * LEASE)
+        assert holders.take(JOB, TASK, "blue@two", "blue/1") is None
+
     def test_one_that_stops_gives_back_what_it_holds_at_once(self, server: LocalFleet) -> None:
         for tag, worker in (("t1", "red"), ("t2", "blue")):
             _deliver(server.redis, tag)
