@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from typing import Any, NoReturn
@@ -72,6 +73,18 @@ class Commands(click.Group):
             return command
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; where there is none of its name, the error suggests the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not close or "mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what Icefleet refuses becomes a sentence and an exit status."""
         try:
@@ -85,8 +98,9 @@ class Commands(click.Group):
                 click.echo(masked(traceback.format_exc()), err=True)
             if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
                 _fail(_redis_lost(error))
-            text = str(error).strip() or type(error).__name__
-            _fail(Failed(f"{text.splitlines()[0]} ({type(error).__name__}; -v shows where)"))
+            from producer.commands.shared import failure_text
+
+            _fail(Failed(f"{failure_text(error)}; icefleet -v shows the stack"))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -100,10 +100,11 @@ def _show_conversion(plan: Plan) -> None:
 
 def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
     units = [unit for unit in plan.units if unit.refused is None]
+    files = sum(max(1, round(unit.output / rewrite.target_size)) for unit in units)
     if units:
         out.print(
             f"{counted(sum(u.files for u in units), 'data file is', 'data files are')} rewritten ({rewrite.strategy}) "
-            f"into files of about {size_text(rewrite.target_size)}: {counted(len(units), 'unit')}, "
+            f"into about {counted(files, 'file')} of {size_text(rewrite.target_size)}: {counted(len(units), 'unit')}, "
             f"{size_text(sum(u.cost for u in units))} to read, {size_text(sum(u.output for u in units))} to write."
         )
     elif plan.nothing:

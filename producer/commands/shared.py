@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -15,8 +16,16 @@ from producer.board import Board
 from producer.catalog import nearest_table, open_table
 from producer.errors import IcefleetError, Reason, Refused
 from producer.fleet import Fleet
+from producer.masking import masked
 from producer.messages import Report, Request, Status
 from producer.planner import check
+
+#: What to do where storage refuses to work, by the system's error number.
+_HINTS: Final = {
+    errno.ENOSPC: ": the disk of the table, or of ICEFLEET_SCRATCH_DIR, is full: free some space and run this again",
+    errno.EACCES: ": this user lacks the right: grant it and run this again",
+    errno.EROFS: ": the disk is mounted for reading only",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,17 +85,20 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
     """Submit a request and follow it to its end, whose exit status this process takes; or print its id."""
     try:
         fleet = Fleet()
+        if no_wait and fleet.settings.local:
+            sentence = "--no-wait needs a fleet, and ICEFLEET_BROKER_URL is not set: leave it out to do the work here."
+            raise Refused(Reason.USAGE, sentence)
         with suggesting(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
         check(table, request)  # refuse at the start what would be refused later
         with view.bar(request.table, quiet=as_json or no_wait) as bar:
             job = fleet.submit(request, told=bar.told)
-            if no_wait and not fleet.settings.local:
+            if no_wait:
                 queued = {"job": job.id, "table": request.table, "status": "queued"}
                 print_json(queued) if as_json else click.echo(job.id)
                 return
             report = job.wait(progress=bar.show)
-    except Refused as error:
+    except Exception as error:  # storage and catalogs raise what their clients raise
         if not as_json:
             raise
         report = Report(
@@ -94,10 +106,17 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             table=request.table,
             catalog=request.catalog,
             operation=request.operation,
-            status=Status.REFUSED,
-            reason=str(error),
+            status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
+            reason=str(error) if isinstance(error, IcefleetError) else failure_text(error),
         )
     end(report, as_json)
+
+
+def failure_text(error: Exception) -> str:
+    """An error of a catalog's or a storage's client in a line, with what to do where that is known."""
+    line = next(iter(masked(str(error)).strip().splitlines()), "") or type(error).__name__
+    hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    return f"{line} ({type(error).__name__}){hint}"
 
 
 def dry_run(request: Request, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -19,8 +19,12 @@ from producer.commands.shared import (
     run,
     together,
 )
+from producer.errors import Reason, Refused
 from producer.messages import Operation, Request
 from producer.options import NAMES, text_of
+
+#: Bytes that a target is taken for a mistake below, where it has no unit.
+_SMALLEST: Final = 1 << 16
 
 _WHAT = together(TABLE, CATALOG, BRANCH, WHERE)
 _HOW = together(ALL_OR_NOTHING, NO_WAIT, JSON)
@@ -106,6 +110,7 @@ def compact(
       icefleet compact db.events --sort-order "user desc nulls last, at"
       icefleet compact db.events --zorder latitude,longitude --rewrite-all --json
     """
+    _check_unit(flags.get("target_file_size_bytes"))
     options = text_of({name.replace("_", "-"): value for name, value in flags.items()})
     request = Request.new(
         table,
@@ -120,3 +125,10 @@ def compact(
         dry_run(request, as_json=as_json)
     else:
         run(request, no_wait=no_wait, as_json=as_json)
+
+
+def _check_unit(size: str | None) -> None:
+    """Refuse a number of bytes that no data file has: a unit was forgotten."""
+    if size is not None and size.strip().isdigit() and int(size) < _SMALLEST:
+        sentence = f"--target-file-size-bytes {size} is {size} bytes: write {size}MB, or {size}b if that is meant."
+        raise Refused(Reason.USAGE, sentence)

@@ -39,7 +39,13 @@ class StreamTable(TableWriter):
         format_version: int = 2,
         properties: Mapping[str, str] | None = None,
     ) -> StreamTable:
-        """Make an empty table, and its namespace where it is missing. Field ids are given anew, from 1."""
+        """Make an empty table, and its namespace where it is missing. Field ids are given anew, from 1.
+
+        Raises:
+            ValueError: a partition spec with an Arrow schema, which has no field ids that the spec could name.
+        """
+        if isinstance(schema, pa.Schema) and spec.fields:
+            raise ValueError("A partition spec names field ids: give the schema as a pyiceberg.schema.Schema.")
         catalog.create_namespace_if_not_exists(identifier.rpartition(".")[0])
         catalog.create_table(
             identifier,

@@ -506,7 +506,7 @@ class TestConvert:
         catalog.unreachable = 3
         result = run("convert", "db.t")
         assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr == "Failed: the catalog is away (ConnectionError; -v shows where)\n"
+        assert result.stderr == "Failed: the catalog is away (ConnectionError); icefleet -v shows the stack\n"
         assert only_json(run("plan", "db.t", "--json"))["status"] == "failed"
         told = run("-v", "plan", "db.t")
         assert told.exit_code == 1
@@ -672,7 +672,7 @@ class TestCompact:
         result = run("compact", "db.t", "--dry-run")
         assert (result.exit_code, result.stderr) == (0, "")
         assert "6 small files" in result.stdout
-        assert "6 data files are rewritten (binpack) into files of about 512.0 MB: 1 unit," in result.stdout
+        assert "6 data files are rewritten (binpack) into about 1 file of 512.0 MB: 1 unit," in result.stdout
         told = only_json(run("compact", "db.t", "--dry-run", "--json"))
         [unit] = told["units"]
         assert (unit["label"], unit["files"], unit["delete_files"], unit["why"]) == ("p=a", 6, 1, "6 small files")
@@ -702,6 +702,9 @@ class TestCompact:
     def test_sizes_have_units(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
         run("compact", "db.t", "--target-file-size-bytes", "128MB")
         assert asked[0].options == {"target-file-size-bytes": "134217728"}
+        forgotten = run("compact", "db.t", "--target-file-size-bytes", "128")
+        assert (forgotten.exit_code, len(asked)) == (2, 1)
+        assert "write 128MB" in forgotten.stderr
         refused = run("compact", "db.t", "--target-file-size-bytes", "128 apples")
         assert refused.exit_code == 2
         assert (
