@@ -22,6 +22,7 @@ os.environ |= {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file in one process where tests run side by side, and those that share the fleet."""
     for item in items:
