@@ -117,7 +117,7 @@ class Head:
     @cached_property
     def gone_data(self) -> frozenset[str]:
         """Data files that were live at the plan's snapshot and are not any more."""
-        return self._replaced_data.keys() - {f.path for f in self._in_new_manifests}
+        return frozenset(self._replaced_data) - {f.path for f in self._in_new_manifests}
 
     @cached_property
     def changed_data(self) -> frozenset[str]:

@@ -309,3 +309,45 @@ class TestDataFilesThatComeBack:
         assert report.status is Status.COMMITTED
         assert equality(stream) == []
         assert_rows(stream, alive(1, 2, 3, 4, 6))
+
+
+class TestEqualityDeletesThatComeBack:
+    """An equality delete leaves and is added again under its path: it applies to data files that came before."""
+
+    @BOTH
+    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("commits", [1, 2])
+    def test_newer_than_data_that_it_did_not_reach(
+        self, version: int, commits: int, create: Create, jobs: Jobs, operation: Operation
+    ) -> None:
+        stream = create(version)
+        stream.append(rows(1, 2, 3))
+        stream.delete_where_equal(rows(2, 5), ["id"])
+        stream.append(rows(2, 5, 6))
+        [delete] = equality(stream)
+
+        def add_again() -> None:
+            if commits == 2:
+                stream.remove_files([delete.path])
+            stream.commit(RowDelta([again(delete)], [delete] if commits == 1 else []))
+
+        report = run(jobs, operation, add_again)
+        assert report.status is Status.COMMITTED
+        assert_rows(stream, alive(1, 3, 6))
+
+    @BOTH
+    def test_in_another_partition(self, create: Create, jobs: Jobs, operation: Operation) -> None:
+        stream = create()
+        stream.append(rows(1, 2, 3))
+        stream.append(rows(1, 2, 3, p="b"))
+        stream.delete_where_equal(rows(2), ["id"])
+        [delete] = equality(stream)
+
+        def move() -> None:
+            moved = again(delete)
+            moved.data_file.partition[0] = "b"
+            stream.commit(RowDelta([moved], [delete]))
+
+        report = run(jobs, operation, move)
+        assert report.status is Status.COMMITTED
+        assert_rows(stream, alive(1, 2, 3) + alive(1, 3, p="b"))
