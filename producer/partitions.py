@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
@@ -32,7 +33,7 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
 def partition_key(spec_id: int, partition: Record) -> PartitionKey:
     """Hashable identity of a partition.
 
-    Null equals null, and floats are equal when their bits are: NaN equals NaN, -0.0 differs from 0.0.
+    Null equals null, NaN equals NaN whatever its bits, and -0.0 differs from 0.0.
     """
     return spec_id, tuple(
         struct.pack("<d", value) if isinstance(value, float) else value for value in _values(partition)
@@ -78,7 +79,7 @@ def encode_partition(struct_type: StructType, partition: Record) -> list[str | N
     """Partition tuple as JSON-friendly text: each value's single-value serialization in hex, null as null.
 
     Lossless for every type: :func:`decode_partition` gives back the very values that the manifest reader gives
-    (spec, Appendix D).
+    (spec, Appendix D). Only the bits of NaN are not kept: all NaN have the same text.
     """
     return [
         None if value is None else to_bytes(cast(PrimitiveType, field.field_type), value).hex()
@@ -102,7 +103,12 @@ def _decode(field_type: IcebergType, data: bytes) -> Any:
 
 
 def _values(partition: Record) -> list[Any]:
-    return [partition[position] for position in range(len(partition))]
+    return [_with_one_nan(partition[position]) for position in range(len(partition))]
+
+
+def _with_one_nan(value: Any) -> Any:
+    """The value; for NaN, which has many bit patterns, always the same one."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def _newest_first(metadata: TableMetadata) -> list[Schema]:

@@ -96,6 +96,9 @@ def decide(
         live = head.equality_deletes.get(retirement.path)
         if live is None:
             continue
+        if retirement.path in head.changed_equality_deletes:
+            again.add(retirement.path)
+            continue
         if any(file.is_reached_by(retirement) for unit in retirement.units for file in outdated.get(unit, ())):
             again.add(retirement.path)
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
@@ -14,8 +15,17 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from producer.errors import Conflict
 from producer.history import JOB, ROUND
 from producer.manifests import KnownManifests, LiveFile, read_manifest_list, read_manifests
+from producer.partitions import PartitionKey
 from producer.planner import branch_head
 from producer.plans import Plan
+
+#: Partition, data sequence number and equality ids: with them it is settled which deletes apply to which data files.
+Reach: TypeAlias = tuple[PartitionKey, int, tuple[int, ...]]
+
+
+def reach_of(file: LiveFile) -> Reach:
+    """What an entry says of a file, beside its path, that decides which deletes apply to which data files."""
+    return file.partition_key, file.sequence_number, file.equality_ids
 
 
 @dataclass(frozen=True)
@@ -100,19 +110,34 @@ class Head:
 
     def _is_new(self, file: LiveFile) -> bool:
         number = file.file_sequence_number
-        return file.path not in self._replaced_data if number is None else number > self.plan.sequence_number
+        if number is not None:
+            return number > self.plan.sequence_number
+        return self._replaced_data.get(file.path) != reach_of(file)
 
     @cached_property
     def gone_data(self) -> frozenset[str]:
         """Data files that were live at the plan's snapshot and are not any more."""
-        return self._replaced_data - {f.path for f in self._in_new_manifests}
+        return frozenset(self._replaced_data) - {f.path for f in self._in_new_manifests}
 
     @cached_property
-    def _replaced_data(self) -> frozenset[str]:
+    def changed_data(self) -> frozenset[str]:
+        """Data files that left and came back under their path, so that other deletes may apply to them now."""
+        before = self._replaced_data
+        return frozenset(f.path for f in self._in_new_manifests if before.get(f.path, reach_of(f)) != reach_of(f))
+
+    @cached_property
+    def changed_equality_deletes(self) -> frozenset[str]:
+        """Equality deletes that left and came back under their path, and may apply to other data files now."""
+        before = {d.path: reach_of(d) for d in self.base_deletes if d.content == DataFileContent.EQUALITY_DELETES}
+        live = self.equality_deletes.items()
+        return frozenset(path for path, d in live if before.get(path, reach_of(d)) != reach_of(d))
+
+    @cached_property
+    def _replaced_data(self) -> dict[str, Reach]:
         """Data files that were live at the plan's snapshot in manifests that the head does not have any more."""
         kept = {m.manifest_path for m in self.manifests}
         replaced = [m for m in self.base_manifests if m.content == ManifestContent.DATA and m.manifest_path not in kept]
-        return frozenset(f.path for f in self._read(replaced))
+        return {f.path: reach_of(f) for f in self._read(replaced)}
 
     @cached_property
     def live_data(self) -> frozenset[str]:

@@ -9,6 +9,9 @@ were deleted by position before. Both may change while the unit is staged:
 * A position delete or a deletion vector that the unit took for granted has gone. A row that it deleted, and that an
   equality delete covers too, has no staged position: it would come back when that equality delete retires.
 
+* The data file itself has left and come back under its path, in another partition or with another data sequence
+  number. Other deletes apply to it now than those that the unit applied.
+
 To plan such a data file again is always right. A data file that has gone itself needs no positions.
 """
 
@@ -61,7 +64,7 @@ def outdated_files(
         Corrupt: the record of a unit is missing or cannot be read.
     """
     gone = _Gone.of(since.gone(head), head) if head.since else _Gone()
-    if gone.positions or gone.vectors:
+    if gone.positions or gone.vectors or head.changed_data:
         numbers = sorted(staged)
     else:
         numbers = sorted(staged.keys() & {n for r in plan.retirements if r.path in gone.equality for n in r.units})
@@ -108,6 +111,8 @@ def _outdated(unit: Unit, staged: Staged, gone: _Gone, head: Head, since: Delete
     def is_outdated(file: DataFile) -> bool:
         if file.path in head.gone_data:
             return False
+        if file.path in head.changed_data:
+            return True
         if file.path in targets and newest_gone.reach(file):
             return True
         return (file.path in targets or newest_live.reach(file)) and _rows_may_return(file, earlier, gone, head, since)

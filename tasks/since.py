@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from producer.manifests import LiveFile
 from producer.plans import VectorRef
 from producer.records import parallel
-from tasks.head import Head, added_by
+from tasks.head import Head, Reach, added_by, reach_of
 from workers import unit as engine
 from workers.errors import DataError
 from workers.position_deletes import read_position_deletes
@@ -32,13 +32,13 @@ class DeletesSince:
 
     def new(self, head: Head) -> list[LiveFile]:
         """Deletes that are live at the head and were not at the plan's snapshot."""
-        before = {delete.identity for delete in head.base_deletes}
-        return [delete for delete in head.deletes if delete.identity not in before]
+        before = {_identity(delete) for delete in head.base_deletes}
+        return [delete for delete in head.deletes if _identity(delete) not in before]
 
     def gone(self, head: Head) -> list[LiveFile]:
         """Deletes that were live at the plan's snapshot and are not at the head."""
-        live = {delete.identity for delete in head.deletes}
-        return [delete for delete in head.base_deletes if delete.identity not in live]
+        live = {_identity(delete) for delete in head.deletes}
+        return [delete for delete in head.base_deletes if _identity(delete) not in live]
 
     def equality(self, head: Head) -> list[LiveFile]:
         """Every equality delete that was added since, whether or not it is still live.
@@ -48,8 +48,8 @@ class DeletesSince:
         unknown = [s for s in head.since if s.snapshot_id not in self._equality]
         found = parallel(partial(_equality_added_by, head.io), unknown)
         self._equality.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
-        files = {f.path: f for snapshot in head.since for f in self._equality[snapshot.snapshot_id]}
-        live = {f.path: f for f in self.new(head) if f.content == DataFileContent.EQUALITY_DELETES}
+        files = {_identity(f): f for snapshot in head.since for f in self._equality[snapshot.snapshot_id]}
+        live = {_identity(f): f for f in self.new(head) if f.content == DataFileContent.EQUALITY_DELETES}
         return list({**files, **live}.values())
 
     def names(self, io: FileIO, delete: LiveFile, path: str) -> bool:
@@ -68,6 +68,11 @@ class DeletesSince:
         if (vector, before) not in self._held:
             self._held[vector, before] = _holds(io, vector, before, path)
         return self._held[vector, before]
+
+
+def _identity(delete: LiveFile) -> tuple[str, int | None, Reach]:
+    """Tells deletes apart; one that left and came back under its path, and applies to other files now, is another."""
+    return *delete.identity, reach_of(delete)
 
 
 def _holds(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:

@@ -58,9 +58,12 @@ def may_match(
     leaves: Sequence[Leaf | None],
     bounds: Sequence[Bounds | None],
 ) -> bool:
-    """Whether a row of the group may equal a delete in all key columns, going by its statistics."""
+    """Whether a row of the group may equal a delete in all key columns, going by its statistics.
+
+    A leaf that is a struct stands for a column that the file lacks: the struct's statistics are of other columns.
+    """
     return all(
-        leaf is None or limits is None or _may_hold(group, column, leaf, limits)
+        leaf is None or limits is None or pa.types.is_struct(leaf.type) or _may_hold(group, column, leaf, limits)
         for column, leaf, limits in zip(columns, leaves, bounds, strict=True)
     )
 

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from workers.bounds import Bounds, bounds_of, may_match
 from workers.canonical import canonical_array
-from workers.fields import leaves
+from workers.fields import leaves, structs
 from workers.keyfilter import KeyFilter, hash_keys
 from workers.unit import KeyColumn
 
@@ -94,6 +94,19 @@ def statistics(tmp_path: Path, array: pa.Array, **options: Any) -> tuple[pq.RowG
     pq.write_table(pa.Table.from_arrays([array], schema=schema), tmp_path / "f.parquet", **options)
     file = pq.ParquetFile(tmp_path / "f.parquet")
     return file.metadata.row_group(0), [leaves(file.schema_arrow, None)[1]]
+
+
+@pytest.mark.parametrize("beside", [pa.array(["b", "c"]), pa.array([None, None], pa.string())], ids=["other", "null"])
+def test_a_struct_in_place_of_a_missing_column_is_never_judged(tmp_path: Path, beside: pa.Array) -> None:
+    """The statistics at its place are those of its first field, which is another column."""
+    inner = pa.field("a", pa.string(), metadata={"PARQUET:field_id": "3"})
+    schema = pa.schema([pa.field("nest", pa.struct([inner]), metadata={"PARQUET:field_id": "2"})])
+    nest = pa.StructArray.from_arrays([beside], fields=[inner])
+    pq.write_table(pa.Table.from_arrays([nest], schema=schema), tmp_path / "f.parquet")
+    file = pq.ParquetFile(tmp_path / "f.parquet")
+    column = KeyColumn(4, StringType(), "x", parent=2)
+    bounds = bounds_of([column], [pa.array(["x"])])
+    assert may_match(file.metadata.row_group(0), [column], [structs(file.schema_arrow, None)[2]], bounds)
 
 
 DAY = datetime.date

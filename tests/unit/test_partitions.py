@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import struct
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -88,7 +89,7 @@ def test_a_spec_without_fields_or_with_void_fields_only_is_unpartitioned() -> No
     assert not is_unpartitioned(spec_of((1, VoidTransform()), (2, IdentityTransform())))
 
 
-def test_null_meets_null_and_floats_meet_by_bits() -> None:
+def test_null_meets_null_and_zeros_differ_by_sign() -> None:
     assert partition_key(0, Record(None, "a")) == partition_key(0, Record(None, "a"))
     assert partition_key(0, Record(math.nan)) == partition_key(0, Record(math.nan))
     assert partition_key(0, Record(-0.0)) != partition_key(0, Record(0.0))
@@ -121,16 +122,27 @@ def test_null_meets_null_and_floats_meet_by_bits() -> None:
     ids=str,
 )
 def test_text_and_back_is_lossless(kind: IcebergType, value: object) -> None:
-    struct = StructType(NestedField(1000, "p", kind, required=False), NestedField(1001, "q", kind, required=False))
-    decoded = decode_partition(struct, encode_partition(struct, Record(value, None)))
+    column = StructType(NestedField(1000, "p", kind, required=False), NestedField(1001, "q", kind, required=False))
+    decoded = decode_partition(column, encode_partition(column, Record(value, None)))
     assert decoded == Record(value, None)
     assert type(decoded[0]) is type(value)
     assert repr(decoded[0]) == repr(value)
 
 
+@pytest.mark.parametrize("bits", ["000000000000f8ff", "010000000000f87f", "000000000000f47f"])
+def test_nan_is_one_partition_whatever_its_bits(bits: str) -> None:
+    """Engines write NaN of either sign; the reference implementation compares them as equal."""
+    [other] = struct.unpack("<d", bytes.fromhex(bits))
+    assert partition_key(0, Record(other)) == partition_key(0, Record(math.nan))
+    for kind in (FloatType(), DoubleType()):
+        column = StructType(NestedField(1000, "p", kind, required=False))
+        assert encode_partition(column, Record(other)) == encode_partition(column, Record(math.nan))
+        assert encode_partition(column, Record(-0.0)) != encode_partition(column, Record(0.0))
+
+
 def test_nan_survives_text() -> None:
-    struct = StructType(NestedField(1000, "p", DoubleType(), required=False))
-    assert math.isnan(decode_partition(struct, encode_partition(struct, Record(math.nan)))[0])
+    column = StructType(NestedField(1000, "p", DoubleType(), required=False))
+    assert math.isnan(decode_partition(column, encode_partition(column, Record(math.nan)))[0])
 
 
 def test_the_type_of_a_dropped_source_comes_from_the_newest_schema_that_had_it() -> None:

@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFileContent
 
 from producer.manifests import LiveFile
 from producer.messages import Operation, Report, Status
+from tasks.entries import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import read_rows
 from tests.support import oracle
@@ -35,6 +36,12 @@ def alive(*ids: int, p: str = "a") -> Counter[tuple[int, str]]:
 def positions(stream: StreamTable) -> list[LiveFile]:
     """Live position delete files and vectors, oldest first."""
     return [f for f in stream.delete_files() if f.content == DataFileContent.POSITION_DELETES]
+
+
+def again(file: LiveFile) -> NewFile:
+    """A file that is live already, for a commit that adds it once more under its path."""
+    names = ("content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes", "equality_ids")
+    return NewFile(new_data_file(**{name: getattr(file.data_file, name) for name in names}), file.spec_id)
 
 
 def assert_rows(stream: StreamTable, expected: Counter[tuple[int, str]]) -> None:
@@ -275,3 +282,72 @@ class TestVectorsThatAreReplaced:
         gone = {2, key} | {number + 1 for number in deleted}
         assert set(back) <= {1, 2, 3, 4, 5} - gone
         assert_rows(stream, alive(*({1, 2, 3, 4, 5} - gone)))
+
+
+class TestDataFilesThatComeBack:
+    """A data file leaves and is added again under its path: it is newer than the deletes that applied to it."""
+
+    @BOTH
+    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("granularity", ["file", "partition"])
+    @pytest.mark.parametrize("commits", [1, 2])
+    def test_its_rows_live(
+        self, version: int, granularity: str, commits: int, create: Create, jobs: Jobs, operation: Operation
+    ) -> None:
+        stream = create(version, properties={"write.delete.granularity": granularity})
+        stream.append(rows(1, 2, 3))
+        stream.append(rows(4, 5, 6))
+        stream.delete_where_equal(rows(2, 5), ["id"])
+        file = data(stream)[0]
+
+        def add_again() -> None:
+            if commits == 2:
+                stream.remove_files([file.path])
+            stream.commit(RowDelta([again(file)], [file] if commits == 1 else []))
+
+        report = run(jobs, operation, add_again)
+        assert report.status is Status.COMMITTED
+        assert equality(stream) == []
+        assert_rows(stream, alive(1, 2, 3, 4, 6))
+
+
+class TestEqualityDeletesThatComeBack:
+    """An equality delete leaves and is added again under its path: it applies to data files that came before."""
+
+    @BOTH
+    @pytest.mark.parametrize("version", [2, 3])
+    @pytest.mark.parametrize("commits", [1, 2])
+    def test_newer_than_data_that_it_did_not_reach(
+        self, version: int, commits: int, create: Create, jobs: Jobs, operation: Operation
+    ) -> None:
+        stream = create(version)
+        stream.append(rows(1, 2, 3))
+        stream.delete_where_equal(rows(2, 5), ["id"])
+        stream.append(rows(2, 5, 6))
+        [delete] = equality(stream)
+
+        def add_again() -> None:
+            if commits == 2:
+                stream.remove_files([delete.path])
+            stream.commit(RowDelta([again(delete)], [delete] if commits == 1 else []))
+
+        report = run(jobs, operation, add_again)
+        assert report.status is Status.COMMITTED
+        assert_rows(stream, alive(1, 3, 6))
+
+    @BOTH
+    def test_in_another_partition(self, create: Create, jobs: Jobs, operation: Operation) -> None:
+        stream = create()
+        stream.append(rows(1, 2, 3))
+        stream.append(rows(1, 2, 3, p="b"))
+        stream.delete_where_equal(rows(2), ["id"])
+        [delete] = equality(stream)
+
+        def move() -> None:
+            moved = again(delete)
+            moved.data_file.partition[0] = "b"
+            stream.commit(RowDelta([moved], [delete]))
+
+        report = run(jobs, operation, move)
+        assert report.status is Status.COMMITTED
+        assert_rows(stream, alive(1, 2, 3) + alive(1, 3, p="b"))
