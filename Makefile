@@ -17,7 +17,7 @@ test:  ## everything: style, types and all tests but the longest; says what it s
 	@scripts/bootstrap python java redis chromium
 	@$(RUN) ruff check .
 	@$(RUN) mypy
-	@$(RUN) python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(RUN) python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-install:  ## each extra installed by pip in an environment of its own, and used; the image's steps; takes some minutes
 	@scripts/bootstrap python java redis

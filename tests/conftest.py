@@ -22,14 +22,6 @@ os.environ |= {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process where tests run side by side, and those that share the fleet."""
-    for item in items:
-        group = "fleet" if "/fleet/" in item.nodeid else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def default_catalog() -> Path:
     """The folder of the catalog ``default``: ``tasks.testing.local_catalog(folder)`` opens the same one."""
