@@ -29,6 +29,11 @@ _DATA_CODECS: Final = ("uncompressed", "gzip", "snappy", "zstd", "brotli", "lz4"
 _DATA_LEVELS: Final = ("gzip", "zstd", "brotli")
 _FILTER: Final = "write.parquet.bloom-filter-"
 
+#: The first numbers that do not fit into Iceberg's int and long.
+_INT: Final = 1 << 31
+_LONG: Final = 1 << 63
+_FOLDERS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+
 #: Says what a value must be, or raises ValueError where it is none.
 _Check = Callable[[str], None]
 
@@ -59,17 +64,22 @@ def manifest_size(properties: Mapping[str, str]) -> int:
         Refused: it is no number above 0.
     """
     text = properties.get(MANIFEST_SIZE, str(MANIFEST_SIZE_DEFAULT))
-    _check(properties, MANIFEST_SIZE, _positive)
+    _check(properties, MANIFEST_SIZE, _positive_long)
     return int(text)
 
 
 def check_properties(metadata: TableMetadata, operation: Operation) -> None:
-    """Refuse a table whose properties cannot be what the operation needs of them.
+    """Refuse a table whose properties or location cannot be what the operation needs of them.
 
     Raises:
         Refused: names the property and its value.
     """
     properties = metadata.properties
+    try:
+        _folder(metadata.location)
+    except ValueError as error:
+        sentence = f"The table's location={metadata.location!r} is not {error}: move the table."
+        raise Refused(Reason.CONFIGURATION, sentence) from error
     manifest_codec(properties)
     for name, check in _checks(metadata, operation):
         _check(properties, name, check)
@@ -85,7 +95,8 @@ def check_properties(metadata: TableMetadata, operation: Operation) -> None:
 
 
 def _checks(metadata: TableMetadata, operation: Operation) -> Iterator[tuple[str, _Check]]:
-    yield MANIFEST_SIZE, _positive
+    yield MANIFEST_SIZE, _positive_long
+    yield from ((name, _folder) for name in _FOLDERS)
     yield "schema.name-mapping.default", _name_mapping
     yield "write.delete.granularity", _one_of("file", "partition")
     yield "write.object-storage.enabled", _truth
@@ -106,7 +117,7 @@ def _checks(metadata: TableMetadata, operation: Operation) -> Iterator[tuple[str
     for column in metadata.schema().column_names:
         if metadata.properties.get(f"{_FILTER}enabled.column.{column}", "").lower() == "true":
             yield f"{_FILTER}fpp.column.{column}", _share
-            yield f"{_FILTER}ndv.column.{column}", _positive
+            yield f"{_FILTER}ndv.column.{column}", _positive_long
 
 
 def _check(properties: Mapping[str, str], name: str, check: _Check) -> None:
@@ -157,13 +168,24 @@ def _is_whole(text: str) -> bool:
 
 
 def _whole(text: str) -> None:
-    if not _is_whole(text):
-        raise ValueError("a whole number")
+    if not _is_whole(text) or abs(int(text)) >= _INT:
+        raise ValueError("a whole number of 32 bits")
 
 
 def _positive(text: str) -> None:
-    if not _is_whole(text) or int(text) < 1:
-        raise ValueError("a whole number above 0")
+    if not _is_whole(text) or not 0 < int(text) < _INT:
+        raise ValueError(f"a whole number from 1 to {_INT - 1}")
+
+
+def _positive_long(text: str) -> None:
+    if not _is_whole(text) or not 0 < int(text) < _LONG:
+        raise ValueError(f"a whole number from 1 to {_LONG - 1}")
+
+
+def _folder(text: str) -> None:
+    """Paths are read as URIs: what follows these characters would be cut off, and files overwrite each other."""
+    if "#" in text or "?" in text:
+        raise ValueError("a path without '#' and '?', where PyIceberg cuts paths off")
 
 
 def _share(text: str) -> None:

@@ -12,13 +12,13 @@ from types import FrameType
 
 from producer.board import Board
 from producer.engine import Told
-from producer.errors import Corrupt
+from producer.errors import Corrupt, Failed
 from producer.messages import Report, Request
 from producer.plans import Plan
 from producer.settings import Settings
 from tasks.ending import fail
 from tasks.job import JobContext
-from tasks.patience import TryAgain
+from tasks.patience import Patience, TryAgain
 from tasks.rounds import advance, begin
 from tasks.staging import stage
 from tasks.steps import Stage, Waiting
@@ -40,6 +40,9 @@ class LocalEngine:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
         Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
+
+        Raises:
+            Failed: another process works on the same job, and has not come to its end for ``give_up_hours``.
         """
         told = told or (lambda done, units, detail: None)
         with _terminable():
@@ -47,13 +50,16 @@ class LocalEngine:
 
     def _run(self, request: Request, told: Told) -> Report:
         step = begin(request, self._settings)
+        waiting: float | None = None
         while isinstance(step, Stage | Waiting):
             context = JobContext.open(request.job, step.plan.location)
             try:
                 if isinstance(step, Stage):
+                    waiting = None
                     self._stage(context, step.plan, step.units, told)
                 else:
-                    time.sleep(_PAUSE)  # somebody else works on the same job
+                    waiting = waiting or time.time()
+                    self._wait(request, waiting)
             except KeyboardInterrupt:
                 context.store.cancel()
             try:
@@ -67,6 +73,19 @@ class LocalEngine:
             step.store.forget(request.branch)
         board.release(request)
         return step.report
+
+    def _wait(self, request: Request, since: float) -> None:
+        """Pause while somebody else works on the same job.
+
+        Raises:
+            Failed: it has taken as long as a job waits for anything.
+        """
+        if time.time() - since >= Patience.of(self._settings).seconds:
+            raise Failed(
+                f"{request.job} waits for units or a commit of another process, which have not ended for "
+                f"{self._settings.give_up_hours} hours: see whether it still runs, then resume or cancel the job."
+            )
+        time.sleep(_PAUSE)
 
     def _stage(self, context: JobContext, plan: Plan, units: tuple[int, ...], told: Told) -> None:
         total = len(plan.units)

@@ -33,7 +33,7 @@ COMPACT = (Operation.COMPACT,)
 FILTER = "write.parquet.bloom-filter-"
 #: Values that cannot be read, of each property that is not any text; and what refuses them.
 WRONG: dict[str, tuple[tuple[str, ...], tuple[Operation, ...]]] = {
-    "commit.manifest.target-size-bytes": (("8MB", "", "0", "-1", "1.5"), BOTH),
+    "commit.manifest.target-size-bytes": (("9223372036854775808", "8MB", "", "0", "-1", "1.5"), BOTH),
     "write.manifest.compression-codec": (("lzo", "deflate", ""), BOTH),
     "write.manifest.compression-level": (("best", "99"), BOTH),
     "schema.name-mapping.default": (("{", '[{"field-id": "x"}]', "5"), BOTH),
@@ -41,38 +41,51 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[Operation, ...]]] = {
     "write.object-storage.enabled": (("maybe",), BOTH),
     "write.object-storage.partitioned-paths": (("maybe",), BOTH),
     "write.py-location-provider.impl": (("no.such.module", "nodots", "producer.planner.nothing"), BOTH),
-    "write.metadata.previous-versions-max": (("many",), BOTH),
+    "write.metadata.previous-versions-max": (
+        (
+            "2147483648",
+            "many",
+        ),
+        BOTH,
+    ),
     "write.metadata.delete-after-commit.enabled": (("sure",), BOTH),
+    "write.data.path": (("file:///t/a#b", "s3://b/a?b"), BOTH),
+    "write.metadata.path": (("file:///t/a#b", "s3://b/a?b"), BOTH),
+    "write.object-storage.path": (("file:///t/a#b",), BOTH),
+    "write.folder-storage.path": (("file:///t/a#b",), BOTH),
     "write.parquet.compression-codec": (("lzo", ""), BOTH),
     "write.parquet.compression-level": (("best",), BOTH),
     "write.delete.parquet.compression-codec": (("lzo",), (Operation.CONVERT,)),
     "write.delete.parquet.compression-level": (("best",), (Operation.CONVERT,)),
-    "write.metadata.metrics.max-inferred-column-defaults": (("few",), COMPACT),
-    "write.parquet.row-group-size-bytes": (("abc", "128MB", "0"), COMPACT),
-    "write.parquet.row-group-limit": (("abc", "0"), COMPACT),
-    "write.parquet.page-size-bytes": (("abc", "0", "1.5"), COMPACT),
-    "write.parquet.page-row-limit": (("abc", "-5"), COMPACT),
+    "write.metadata.metrics.max-inferred-column-defaults": (
+        (
+            "2147483648",
+            "few",
+        ),
+        COMPACT,
+    ),
+    "write.parquet.row-group-size-bytes": (("2147483648", "abc", "128MB", "0"), COMPACT),
+    "write.parquet.row-group-limit": (("2147483648", "abc", "0"), COMPACT),
+    "write.parquet.page-size-bytes": (("2147483648", "abc", "0", "1.5"), COMPACT),
+    "write.parquet.page-row-limit": (("2147483648", "abc", "-5"), COMPACT),
     "write.parquet.page-version": (("v3", "2"), COMPACT),
-    "write.parquet.dict-size-bytes": (("abc", "0"), COMPACT),
-    "write.parquet.bloom-filter-max-bytes": (("abc", "0"), COMPACT),
+    "write.parquet.dict-size-bytes": (("2147483648", "abc", "0"), COMPACT),
+    "write.parquet.bloom-filter-max-bytes": (("2147483648", "abc", "0"), COMPACT),
     "write.parquet.bloom-filter-fpp.column.s": (("1", "0", "some"), COMPACT),
-    "write.parquet.bloom-filter-ndv.column.s": (("0", "many"), COMPACT),
+    "write.parquet.bloom-filter-ndv.column.s": (("9223372036854775808", "0", "many"), COMPACT),
 }
 #: Properties that may be any text, or that have a check of their own (the target size: an option may overrule it).
 ANY = {
     "parquet.enable.dictionary",
-    "write.data.path",
-    "write.folder-storage.path",
-    "write.metadata.path",
     "write.metadata.metrics.column.",
     "write.metadata.metrics.default",
-    "write.object-storage.path",
     "write.parquet.bloom-filter-enabled.column.",
     "write.parquet.stats-enabled.column.",
     "write.target-file-size-bytes",
 }
 GOOD = {
-    "commit.manifest.target-size-bytes": "1000",
+    "commit.manifest.target-size-bytes": "9223372036854775807",
+    "write.data.path": "file:///t/da ta%20é",
     "write.manifest.compression-codec": "ZSTD",
     "write.manifest.compression-level": "3",
     "schema.name-mapping.default": '[{"field-id": 1, "names": ["id"]}]',
@@ -83,7 +96,7 @@ GOOD = {
     "write.parquet.compression-codec": "GZIP",
     "write.parquet.compression-level": "9",
     "write.parquet.page-version": "V2",
-    "write.parquet.row-group-size-bytes": "1048576",
+    "write.parquet.row-group-size-bytes": "2147483647",
     f"{FILTER}enabled.column.s": "true",
     f"{FILTER}fpp.column.s": "0.1",
     f"{FILTER}fpp.column.gone": "never looked at",
@@ -121,6 +134,15 @@ def test_what_cannot_be_read_is_refused(name: str, value: str, operation: Operat
     assert (refused.value.reason, refused.value.exit_status) == (Reason.CONFIGURATION, 2)
     for other in set(BOTH) - set(WRONG[name][1]):
         check(table, Request.new("db.t", operation=other))
+
+
+@pytest.mark.parametrize("location", ["file:///t/a#b", "s3://bucket/a?b"])
+def test_a_location_that_would_be_cut_off_is_refused(location: str, plain: Table) -> None:
+    metadata = plain.metadata.model_copy(update={"location": location})
+    table = Table(plain.name(), metadata, plain.metadata_location, plain.io, plain.catalog)
+    with pytest.raises(Refused, match="location") as refused:
+        check(table, Request.new("db.t", operation=Operation.CONVERT))
+    assert repr(location) in str(refused.value)
 
 
 @pytest.mark.parametrize("operation", BOTH)
