@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# Before any test imports them, of whichever folder it is.
+pytest.register_assert_rewrite("tests.support.commits", "tests.support.compacting", "tests.support.scenario")
+
 # PyIceberg reads its configuration once, when it is first imported: one catalog for the whole run, made before that.
 _FOLDER = Path(tempfile.mkdtemp(prefix="icefleet-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
