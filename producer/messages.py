@@ -97,7 +97,8 @@ class Request(Value):
         """A request with a fresh job id; refuses a table name without a namespace."""
         if "." not in table.strip(".") or not all(table.split(".")):
             raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        now = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         names = (quote(catalog, safe=""), quote(table, safe="."))
         return cls(
             job=":".join((operation, *names, f"{stamp}-{secrets.token_hex(4)}")),
@@ -108,7 +109,7 @@ class Request(Value):
             where=where,
             all_or_nothing=all_or_nothing,
             options=dict(options or {}),
-            submitted=time.time(),
+            submitted=now,
         )
 
     @property

@@ -133,9 +133,9 @@ class LocalFleet:
             try:
                 if any(self.redis.llen(queue) for queue in ("plan", "convert", "compact", "commit")):
                     return False
+                active = self.inspect(nodes).active() or self.inspect(nodes).active() or {}  # a busy worker may be late
             except redis.ConnectionError:  # it was started again, and this connection is of before
                 return False
-            active = self.inspect(nodes).active() or self.inspect(nodes).active() or {}  # a busy worker may be late
             return not any(task["name"] != SWEEP for tasks in active.values() for task in tasks)
 
         self.processes.wait_for("rest", idle)

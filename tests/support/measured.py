@@ -65,21 +65,30 @@ def unit(folder: Path, keys: int, rows: int, files: int, version: int) -> Conver
 
 
 def watched() -> tuple[list[int], threading.Event]:
-    """Start to look at this process and its children; the list's one number is the peak in bytes."""
-    peak, stop, here = [0], threading.Event(), psutil.Process()
+    """Start to look at this process and its children; the list has the peak in bytes, and that without mapped files.
+
+    Pages of files that are mapped, as scratch is, go whenever the system wants the memory.
+    """
+    peak, stop, here = [0, 0], threading.Event(), psutil.Process()
 
     def look() -> None:
         while not stop.wait(0.05):
-            total = 0
+            total = anonymous = 0
             for process in (here, *here.children(recursive=True)):
                 try:
-                    total += process.memory_full_info().pss
-                except psutil.Error:
+                    rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+                except OSError:  # it has ended
                     continue
-            peak[0] = max(peak[0], total)
+                total += _kilobytes(rollup, "Pss") * 1024
+                anonymous += _kilobytes(rollup, "Pss_Anon") * 1024
+            peak[:] = max(peak[0], total), max(peak[1], anonymous)
 
     threading.Thread(target=look, daemon=True).start()
     return peak, stop
+
+
+def _kilobytes(rollup: str, field: str) -> int:
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(f"{field}:"))
 
 
 def main(keys: int, rows: int, heap_mb: int, index_mb: int, version: int, warm: int) -> None:

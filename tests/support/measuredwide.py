@@ -169,7 +169,7 @@ def main(kind: str, rows: int) -> None:
         stop.set()
         session.close()
         seconds = round(time.perf_counter() - started, 1)
-        found = {"count": count, "seconds": seconds, "read": read, "scratch": held[0], "peak": peak[0]}
+        found = {"count": count, "seconds": seconds, "read": read, "scratch": held[0], "peak": peak[0]} | {"anonymous": peak[1]}
         print(json.dumps(found))
 
 
