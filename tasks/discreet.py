@@ -1,4 +1,4 @@
-"""Tasks that tell no secrets: their results and errors go to Redis as events, and Flower shows them."""
+"""What all tasks of the fleet have in common: they tell no secrets, and a broker that is away stops no work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Hidden(Exception):
 
 
 class DiscreetTask(Task):
-    """Masks what leaves a task. An error that holds no secret leaves as it is, with the traceback that helps."""
+    """Masks what leaves a task: results and errors go to Redis as events, and Flower shows them.
+
+    An error that holds no secret leaves as it is, with the traceback that helps.
+    """
 
     abstract = True
 
@@ -44,6 +47,24 @@ class DiscreetTask(Task):
     def work(self, *args: Any, **kwargs: Any) -> Any:
         """What the task does, and may tell of as it likes."""
         return self.run(*args, **kwargs)
+
+    def send_event(self, type_: str, *args: Any, **fields: Any) -> None:
+        """Send an event if the broker takes it now: what a task does matters more than that somebody sees it."""
+        try:
+            super().send_event(type_, *args, **{"retry": False, **fields})
+        except Exception as error:  # each broker's client has errors of its own
+            log.warning("%s: the event %s is not sent: %s", self.request.id, type_, masked(str(error)))
+
+    def retry(self, *args: Any, **options: Any) -> Exception:
+        """As Celery's; a message that cannot be sent again stays what it is and is delivered again.
+
+        Celery drops it (``requeue=False``), and nobody would know of it any more.
+        """
+        try:
+            again: Exception = super().retry(*args, **options)
+        except Reject as rejected:
+            raise Reject(rejected.reason, requeue=True) from rejected
+        return again
 
 
 def _again(retry: Retry) -> Retry:
