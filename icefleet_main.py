@@ -25,7 +25,7 @@ def main() -> None:
             print(sentence, file=sys.stderr)
         sys.exit(_REFUSED)
 
-    from producer.cli import main as run
+    from producer.cli.main import main as run
 
     run()
 

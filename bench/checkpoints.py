@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.typedef import Record
 
-from tasks.entries import NewFile
+from producer.iceberg.manifest_entry import NewFile
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.checksum import Checksum
 from tasks.testing.deletes import Deleted, write_position_deletes

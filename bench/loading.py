@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bench.data import Master
 from bench.files import Files
-from tasks.entries import NewFile
+from producer.iceberg.manifest_entry import NewFile
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.checksum import Checksum
 

@@ -21,7 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
 
 from bench.data import Made
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.checksum import Checksum
 from tasks.testing.parquet import write_parquet

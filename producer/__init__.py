@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from producer.errors import Conflict, Corrupt, Failed, IcefleetError, Refused
+    from producer.common.errors import Conflict, Corrupt, Failed, IcefleetError, Refused
+    from producer.common.settings import Settings
     from producer.fleet import Fleet
     from producer.job import Job
-    from producer.messages import Report, Status
-    from producer.settings import Settings
+    from producer.model.job import Report, Status
 
 __all__ = ["Conflict", "Corrupt", "Failed", "Fleet", "IcefleetError", "Job", "Refused", "Report", "Settings", "Status"]
 
 _HOMES = {
-    **dict.fromkeys(("Conflict", "Corrupt", "Failed", "IcefleetError", "Refused"), "producer.errors"),
+    **dict.fromkeys(("Conflict", "Corrupt", "Failed", "IcefleetError", "Refused"), "producer.common.errors"),
     "Fleet": "producer.fleet",
     "Job": "producer.job",
-    **dict.fromkeys(("Report", "Status"), "producer.messages"),
-    "Settings": "producer.settings",
+    **dict.fromkeys(("Report", "Status"), "producer.model.job"),
+    "Settings": "producer.common.settings",
 }
 
 

@@ -10,9 +10,9 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from icefleet_main import hidden
-from producer.errors import Reason, Refused
-from producer.messages import Report, Request
-from producer.settings import Settings
+from producer.common.errors import Reason, Refused
+from producer.common.settings import Settings
+from producer.model.job import Report, Request
 
 #: Called with units done, units in all, and a word on what is being done.
 Told = Callable[[int, int, str], None]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from producer.board import Board
+from producer.broker.queue import Messenger
+from producer.broker.registry import Board
+from producer.common.errors import IcefleetError, Refused
+from producer.common.settings import Settings
 from producer.engine import Told, local_engine
-from producer.errors import IcefleetError, Refused
 from producer.job import Job
-from producer.messages import JobId, Operation, Request
-from producer.messenger import Messenger
-from producer.options import Options, text_of
-from producer.settings import Settings
+from producer.model.job import JobId, Operation, Request
+from producer.planning.options import Options, text_of
 
 if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
     from pyiceberg.table import Table
 
-    from producer.units import Planned
+    from producer.planning.units import Planned
 
 
 class Fleet:
@@ -158,8 +158,8 @@ class Fleet:
 
     def planned(self, request: Request) -> Planned:
         """What a request would do, as :meth:`plan`."""
-        from producer.catalog import open_table
-        from producer.planner import plan
+        from producer.iceberg.catalog import open_table
+        from producer.planning.planner import plan
 
         return plan(open_table(request.catalog, request.table), request, unit_bytes=self.settings.unit_mb << 20)
 
@@ -183,7 +183,7 @@ class Fleet:
         found = {job: at for job, at in Board(self.settings).jobs() if _is_about(job, *about)}
         if table is not None:
             try:
-                from producer.catalog import open_table
+                from producer.iceberg.catalog import open_table
 
                 found = {**dict(_jobs(open_table(catalog or "default", table))), **found}
             except IcefleetError:
@@ -203,7 +203,7 @@ def _is_about(job: str, catalog: str | None, table: str | None) -> bool:
 
 
 def _tables(catalog: str) -> list[Table]:
-    from producer.catalog import open_catalog, table_names
+    from producer.iceberg.catalog import open_catalog, table_names
 
     opened = open_catalog(catalog)
     return [opened.load_table(name) for name in table_names(opened)]
@@ -211,8 +211,8 @@ def _tables(catalog: str) -> list[Table]:
 
 def _jobs(table: Table) -> list[tuple[str, float]]:
     """Jobs that have committed to a table, and those that are at work on its branches."""
-    from producer.history import jobs_of
-    from producer.store import JobStore, branches_of
+    from producer.state.commit_history import jobs_of
+    from producer.state.job_store import JobStore, branches_of
 
     found = dict(jobs_of(table.metadata))
     for operation in Operation:

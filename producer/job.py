@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from producer.board import Board
+from producer.broker.leases import Holder, Holders
+from producer.broker.queue import Messenger, unit_id
+from producer.broker.registry import Board
+from producer.common.errors import Failed, IcefleetError, Reason, Refused
+from producer.common.settings import Settings
 from producer.engine import local_engine
-from producer.errors import Failed, IcefleetError, Reason, Refused
-from producer.holders import Holder, Holders
-from producer.messages import JobId, Report, Request, Status
-from producer.messenger import Messenger, unit_id
-from producer.settings import Settings
+from producer.model.job import JobId, Report, Request, Status
 
 if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
     from pyiceberg.table import Table
 
-    from producer.store import JobStore
+    from producer.state.job_store import JobStore
 
 _LOOKS = 10
 _PAUSE = 0.1  # seconds
@@ -68,13 +68,13 @@ class Job:
 
     @cached_property
     def _table(self) -> Table:
-        from producer.catalog import open_table
+        from producer.iceberg.catalog import open_table
 
         return open_table(self.name.catalog, self.name.table)
 
     @cached_property
     def _store(self) -> JobStore:
-        from producer.store import JobStore, branches_of
+        from producer.state.job_store import JobStore, branches_of
 
         return JobStore(
             self._table.io, self._table.metadata.location, self.name.token, branches_of(self._table.metadata)
@@ -223,8 +223,8 @@ class Job:
             return None
         if (last := self._store.last(self.name.operation, self.id)) is not None:
             return last
-        from producer.catalog import open_table
-        from producer.history import report_from_history
+        from producer.iceberg.catalog import open_table
+        from producer.state.commit_history import report_from_history
 
         fresh = open_table(self.name.catalog, self.name.table)
         if (report := report_from_history(fresh.metadata, self.name, self.id)) is not None:

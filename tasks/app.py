@@ -9,31 +9,31 @@ from typing import Final
 
 from celery import Task
 
-from producer.board import Board
-from producer.errors import Corrupt, IcefleetError
-from producer.messages import Failure, JobId, Operation, Report, Request, Status
-from producer.messenger import COMMIT, COMPACT, CONVERT, PLAN, SWEEP, Messenger, unit_id
-from producer.orders import CommitOrder, UnitOrder, order_of, request_of
-from producer.sizes import size_text
-from producer.staging import Staged
-from producer.store import JobStore
+from producer.broker.messages import CommitOrder, UnitOrder, order_of, request_of
+from producer.broker.queue import COMMIT, COMPACT, CONVERT, PLAN, SWEEP, Messenger, unit_id
+from producer.broker.registry import Board
+from producer.common.errors import Corrupt, IcefleetError
+from producer.common.sizes import size_text
+from producer.model.job import Failure, JobId, Operation, Report, Request, Status
+from producer.model.staged import Staged
+from producer.state.job_store import JobStore
 from tasks.application import app, settings
-from tasks.commit import Unanswered
-from tasks.delivery import delivery, location_of
-from tasks.drain import drain
-from tasks.ending import asked, clear_away
-from tasks.job import JobContext
-from tasks.lease import Lease
-from tasks.patience import Patience
-from tasks.presence import keep_present
-from tasks.quiet import QuietTask
-from tasks.reports import sentence
-from tasks.rounds import advance, begin
-from tasks.staging import stage
-from tasks.steps import Ended, Stage, Step, Waiting
-from tasks.surrender import is_hopeless, surrender_job, surrender_plan, surrender_unit
-from tasks.sweep import sweep
-from tasks.verdicts import Cancelled, Late, Unfinished, Unsuccessful, Waits
+from tasks.job.context import JobContext
+from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.ending import asked, clear_away
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting
+from tasks.lifecycle.reports import sentence
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
+from tasks.lifecycle.surrender import is_hopeless, surrender_job, surrender_plan, surrender_unit
+from tasks.messaging.delivery import delivery, location_of
+from tasks.messaging.lease import Lease
+from tasks.messaging.patience import Patience
+from tasks.messaging.presence import keep_present
+from tasks.messaging.quiet_task import QuietTask
+from tasks.messaging.shutdown import drain
+from tasks.messaging.sweeper import sweep
+from tasks.messaging.task_states import Cancelled, Late, Unfinished, Unsuccessful, Waits
 
 __all__ = ["app"]
 
@@ -48,7 +48,7 @@ _BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
 DELIVERY: Final = delivery(settings)
 #: Units are given up for whoever is killed over them.
-_UNIT: Final = {**DELIVERY, "Request": "tasks.requests:UnitRequest"}
+_UNIT: Final = {**DELIVERY, "Request": "tasks.messaging.unit_request:UnitRequest"}
 
 
 def _end_plan(task: Task, request: Request, error: BaseException) -> str:

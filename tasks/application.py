@@ -8,15 +8,17 @@ from __future__ import annotations
 from kombu.entity import Exchange, Queue
 from kombu.utils.url import parse_url
 
-from producer.application import Application
-from producer.masking import mask_logs
-from producer.messenger import QUEUES, SWEEP
-from producer.settings import Settings
+from producer.broker.application import Application
+from producer.broker.queue import QUEUES, SWEEP
+from producer.common.redaction import mask_logs
+from producer.common.settings import Settings
 
 mask_logs()
 settings = Settings.load()
 
-app = Application("icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.discreet:DiscreetTask")
+app = Application(
+    "icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.messaging.redacted_task:DiscreetTask"
+)
 app.conf.update(
     broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
     # Declared, so that Flower knows them before workers have told it what they serve. As the messenger makes them: each

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from producer.board import Board
+from producer.broker.registry import Board
+from producer.common.errors import Corrupt, Failed
+from producer.common.settings import Settings
 from producer.engine import Told
-from producer.errors import Corrupt, Failed
-from producer.messages import Report, Request
-from producer.plans import Plan
-from producer.settings import Settings
-from tasks.ending import fail
-from tasks.job import JobContext
-from tasks.patience import Patience, TryAgain
-from tasks.rounds import advance, begin
-from tasks.staging import stage
-from tasks.steps import Stage, Waiting
-from tasks.work import Progress
+from producer.model.job import Report, Request
+from producer.model.plan import Plan
+from tasks.job.context import JobContext
+from tasks.lifecycle.ending import fail
+from tasks.lifecycle.outcomes import Stage, Waiting
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
+from tasks.messaging.patience import Patience, TryAgain
+from tasks.operations.work import Progress
 
 log = logging.getLogger(__name__)
 

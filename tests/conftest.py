@@ -34,9 +34,10 @@ def default_catalog() -> Path:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One Spark session for all tests of this process; the local engine of the same settings finds it too."""
-    from producer.settings import Settings
-    from tasks.budget import budget_of
-    from workers import rewrite, session
+    from producer.common.settings import Settings
+    from tasks.lifecycle.budget import budget_of
+    from workers.operations import rewrite
+    from workers.runtime import session
 
     made = session.session(budget_of(Settings(broker_url="")))
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -10,8 +10,8 @@ import gc
 import pyspark.daemon
 import pyspark.worker
 
-import workers.convert
-import workers.rewrite  # noqa: F401
+import workers.operations.convert
+import workers.operations.rewrite  # noqa: F401
 
 if __name__ == "__main__":
     gc.freeze()  # a collection would write to the pages that are shared

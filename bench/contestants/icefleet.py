@@ -7,12 +7,12 @@ from typing import Any
 
 from bench.peers.serving import Idle, claim_stdout, serve
 from producer import Fleet
-from producer.errors import Failed
+from producer.common.errors import Failed
+from producer.common.settings import Settings
 from producer.job import Job
-from producer.messages import Status
-from producer.settings import Settings
-from tasks.budget import budget_of
-from workers import session
+from producer.model.job import Status
+from tasks.lifecycle.budget import budget_of
+from workers.runtime import session
 
 
 def convert(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bench.peers.serving import claim_stdout, serve
 
 def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
     """``icefleet convert``, as one types it."""
-    command = [sys.executable, "-c", "from producer.cli import main; main()", "convert", asked["table"]]
+    command = [sys.executable, "-c", "from producer.cli.main import main; main()", "convert", asked["table"]]
     options = ["--catalog", asked["catalog"]["name"], "--json"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode:

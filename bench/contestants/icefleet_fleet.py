@@ -16,11 +16,11 @@ from celery import Celery
 
 from bench.peers.serving import claim_stdout, serve
 from producer import Fleet
-from producer.board import Board
-from producer.errors import Failed
+from producer.broker.registry import Board
+from producer.common.errors import Failed
+from producer.common.settings import Settings
 from producer.job import Job
-from producer.messages import Status
-from producer.settings import Settings
+from producer.model.job import Status
 
 _LOOK: Final = 0.02
 _START: Final = 120.0
@@ -93,7 +93,7 @@ class LocalFleet:
         self._folder.cleanup()
 
     def _worker(self, name: str, *queues: str, core: int | None = None) -> None:
-        command = [sys.executable, "-c", "from producer.cli import main; main()", "worker", *queues]
+        command = [sys.executable, "-c", "from producer.cli.main import main; main()", "worker", *queues]
         cores = {} if core is None else {"ICEFLEET_CORES": "1"}
         process = self._start([*command, "--name", f"{name}@%h", "--log-level", "WARNING"], cores)
         if core is not None:

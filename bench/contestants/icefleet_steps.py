@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from bench.peers.serving import claim_stdout, serve
 from bench.watch import Watch
 from producer import Fleet
-from producer.errors import Failed
-from producer.messages import Operation, Request, Status
-from producer.settings import Settings
-from tasks.job import JobContext
-from tasks.rounds import advance, begin
-from tasks.staging import stage
-from tasks.steps import Ended, Stage
-from workers import session
+from producer.common.errors import Failed
+from producer.common.settings import Settings
+from producer.model.job import Operation, Request, Status
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
+from workers.runtime import session
 
 T = TypeVar("T")
 

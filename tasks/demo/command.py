@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from producer.errors import Reason, Refused
+from producer.common.errors import Reason, Refused
 
 
 @click.command()
@@ -79,7 +79,7 @@ def demo(
       icefleet demo --table-only                                a table to try the other commands on
     """
     try:
-        from producer.settings import Settings
+        from producer.common.settings import Settings
         from tasks.demo import demonstration
         from tasks.demo.page import Page
         from tasks.demo.place import TABLE, Place

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from producer.errors import Failed, Reason, Refused
-from producer.messages import Report, Status
-from producer.settings import Settings
-from producer.wording import compaction_text, conversion_text, counted
+from producer.common.errors import Failed, Reason, Refused
+from producer.common.settings import Settings
+from producer.model.job import Report, Status
+from producer.model.wording import compaction_text, conversion_text, counted
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
 from tasks.demo.maintenance import compact, convert
 from tasks.demo.outcome import Outcome, Reports, States
@@ -17,7 +17,7 @@ from tasks.demo.reading import check_reader
 from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable
-from workers.java import NoJava, find_java
+from workers.runtime.java import NoJava, find_java
 
 #: Commits that load the table, so that each bucket has several files.
 _PARTS = 4

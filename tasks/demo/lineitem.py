@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, DecimalType, IcebergType, IntegerType, LongType, NestedField, StringType
 
-from producer.errors import Failed, Reason, Refused
+from producer.common.errors import Failed, Reason, Refused
 
 GENERATOR = "tpchgen-cli"
 KEY = ("l_orderkey", "l_linenumber")

@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 from producer import Fleet
-from producer.errors import Failed, IcefleetError
-from producer.messages import Operation, Report, Request
-from producer.view import bar
+from producer.cli.render import bar
+from producer.common.errors import Failed, IcefleetError
+from producer.model.job import Operation, Report, Request
 from tasks.demo.place import TABLE, Place
 
 

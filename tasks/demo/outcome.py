@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from producer.messages import Report, Status
+from producer.model.job import Report, Status
 from tasks.demo.state import State
 from tasks.testing.checksum import Checksum
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from producer.view import err, out, print_table
+from producer.cli.render import err, out, print_table
 from tasks.demo.outcome import Outcome
 from tasks.demo.place import Place
 from tasks.demo.reading import Reading

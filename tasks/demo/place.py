@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
-from producer.catalog import open_catalog
-from producer.errors import Reason, Refused
+from producer.common.errors import Reason, Refused
+from producer.iceberg.catalog import open_catalog
 from tasks.demo.lineitem import SCHEMA, SPEC
 from tasks.testing import StreamTable, local_catalog
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyiceberg.table import Table
 
-from producer.errors import Failed, Reason, Refused
+from producer.common.errors import Failed, Reason, Refused
 from tasks.demo.lineitem import KEY, QUERY_6, SCHEMA
 from tasks.testing.checksum import Checksum
 

@@ -13,12 +13,12 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from producer.manifests import FILE_PATH_ID
-from producer.partitions import PartitionKey
-from tasks.entries import NewFile, new_data_file
-from workers.position_deletes import POS_ID, PositionDeleteWriter
-from workers.puffin import PuffinWriter
-from workers.vectors import DeletionVector
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import FILE_PATH_ID
+from producer.iceberg.partitions import PartitionKey
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.position_deletes import POS_ID, PositionDeleteWriter
+from workers.formats.puffin import PuffinWriter
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, IcebergType, PrimitiveType, UUIDType
 
-from workers.transforms import transformed
+from workers.arrow.transforms import transformed
 
 
 def split_by_partition(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[tuple[Record, pa.Table]]:

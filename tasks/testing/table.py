@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from tasks.snapshot import SnapshotUpdate
+from producer.iceberg.snapshot_producer import SnapshotUpdate
 from tasks.testing.catalog import upgrade
 from tasks.testing.writer import Positions, RowDelta, TableWriter
 

@@ -17,15 +17,15 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from producer.manifests import LiveFile, read_manifest_list, read_manifests
-from producer.partitions import is_unpartitioned, partition_path
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.partitions import is_unpartitioned, partition_path
 from tasks.testing.deletes import Deleted, write_position_deletes, write_vectors
 from tasks.testing.parquet import project, write_parquet
 from tasks.testing.partitioning import split_by_partition
-from workers.puffin import read_vector
-from workers.unit import VectorRef
-from workers.vectors import DeletionVector
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.puffin import read_vector
+from workers.model.convert_unit import VectorRef
 
 #: Positions by data file: by its path when it is live, or the file itself when it is of the same commit.
 Positions: TypeAlias = Mapping[str | NewFile, Sequence[int]]

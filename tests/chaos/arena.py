@@ -15,8 +15,8 @@ from kombu import pools
 from pyiceberg.exceptions import ServiceUnavailableError
 
 from producer import Job, Report
-from producer.errors import IcefleetError
-from producer.messages import Operation
+from producer.common.errors import IcefleetError
+from producer.model.job import Operation
 from tests.chaos.faults import Arsenal
 from tests.chaos.hooks import FOLDER
 from tests.chaos.invariants import Violated

@@ -60,7 +60,7 @@ def arena(folder: Path) -> Iterator[Arena]:
     def known(name: str) -> object:
         return load_catalog(name, **{"type": "sql", **properties})
 
-    with patch("producer.catalog.load_catalog", known):
+    with patch("producer.iceberg.catalog.load_catalog", known):
         try:
             made.start()
             yield made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from producer.messages import Operation
+from producer.model.job import Operation
 from tests.chaos.arena import Arena
 
 

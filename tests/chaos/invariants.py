@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from producer import Report
-from producer.history import JOB, ROUND
-from producer.messages import Status
+from producer.model.job import Status
+from producer.state.commit_history import JOB, ROUND
 from tests.fleet.tables import left_behind, referenced, rows_of
 from tests.fleet.writers import judge
 from tests.support import oracle

@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from producer import Report
-from producer.history import JOB, ROUND
-from producer.messages import Status
+from producer.model.job import Status
+from producer.state.commit_history import JOB, ROUND
 from tasks.testing import RowDelta, StreamTable, local_catalog
 from tests.chaos import invariants
 from tests.chaos.invariants import HELD, Invariant, Violated

@@ -9,7 +9,7 @@ from typing import Self
 import pyarrow as pa
 
 from producer import Job, Report
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tasks.testing import StreamTable
 from tests.chaos import invariants
 from tests.chaos.arena import Arena

@@ -8,7 +8,7 @@ from typing import Self
 import pyarrow as pa
 
 from producer import Job, Report
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tasks.testing import StreamTable
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots_of, streamed

@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 
 import yaml
 
-REPOSITORY = Path(__file__).parents[2]
-
 T = TypeVar("T")
 
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?::?-(?P<default>[^}]*))?\}|(?P<bare>\w+))")

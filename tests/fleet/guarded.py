@@ -8,9 +8,9 @@ from pathlib import Path
 
 import redis
 
-from tests.fleet.composefile import REPOSITORY
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
+from tests.support.repository import REPOSITORY
 
 PASSWORD = "correct-horse"
 #: Who looks at Redis itself; no part of what is shipped.

@@ -23,14 +23,15 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from producer import Fleet, Settings
-from producer.messages import Operation
-from producer.messenger import SWEEP
-from producer.plans import Plan
-from producer.staging import Attempt
-from producer.store import ROOT, JobStore
+from producer.broker.queue import SWEEP
+from producer.model.job import Operation
+from producer.model.plan import Plan
+from producer.model.staged import Attempt
+from producer.state.job_store import ROOT, JobStore
 from tasks.testing import local_catalog
-from tests.fleet.composefile import REPOSITORY, free_port
+from tests.fleet.composefile import free_port
 from tests.fleet.processes import Processes, descendants
+from tests.support.repository import REPOSITORY
 
 LOGIN = "operator:correct-horse"
 COMMITTER = ("--queues", "plan,commit,sweep")
@@ -80,7 +81,7 @@ class LocalFleet:
         """Let this process know the catalog too; PyIceberg reads its configuration at import only."""
         properties = {k: v for k, v in self.catalog.properties.items() if k != "type"}
         monkeypatch.setattr(
-            "producer.catalog.load_catalog", lambda name: load_catalog(name, **{"type": "sql", **properties})
+            "producer.iceberg.catalog.load_catalog", lambda name: load_catalog(name, **{"type": "sql", **properties})
         )
 
     def inspect(self, nodes: int = 3) -> Inspect:

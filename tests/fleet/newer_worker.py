@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from producer import versions
-from producer.cli import main
+from producer.cli.main import main
+from producer.model import codec as versions
 
 if __name__ == "__main__":
     versions.SCHEMA = 2

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from producer.cli import main
+from producer.cli.main import main
 
 _commit = SqlCatalog.commit_table
 

@@ -11,11 +11,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from producer.settings import Settings
-from tasks.budget import budget_of
-from tasks.job import JobContext
-from tasks.staging import TryAgain, stage
-from workers.session import close, session
+from producer.common.settings import Settings
+from tasks.job.context import JobContext
+from tasks.lifecycle.budget import budget_of
+from tasks.lifecycle.stage import TryAgain, stage
+from workers.runtime.session import close, session
 
 
 def main(job: str, location: str, unit: str, folder: str, parties: str) -> None:

@@ -14,16 +14,17 @@ import pytest
 import redis
 
 from producer import Fleet, Settings
-from producer.board import Board
-from producer.errors import Refused
-from producer.listing import job_lines
-from producer.messages import Report, Request, Status
-from producer.messenger import Messenger
-from tasks.job import JobContext
-from tasks.rounds import begin
+from producer.broker.queue import Messenger
+from producer.broker.registry import Board
+from producer.common.errors import Refused
+from producer.job_list import job_lines
+from producer.model.job import Report, Request, Status
+from tasks.job.context import JobContext
+from tasks.lifecycle.rounds import begin
 from tasks.testing import StreamTable, local_catalog
 from tests.fleet.composefile import free_port
 from tests.fleet.processes import Processes
+from tests.support.repository import REPOSITORY
 
 pytestmark = pytest.mark.redis
 
@@ -144,15 +145,15 @@ class TestWithoutRedis:
         stream = StreamTable.create(catalog, "db.t", pa.schema([("id", pa.int64())]))
         stream.append(pa.table({"id": [1, 2]}))
         stream.delete_where_equal(pa.table({"id": [1]}), ["id"])
-        monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
+        monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: catalog)
         request = Request.new("db.t")
         begin(request, Settings(_env_file=None, broker_url="", board_url=""))  # type: ignore[call-arg]
         assert JobContext.open(request.job).store.latest_plan() is not None
         return request.job
 
     def icefleet(self, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from producer.cli import main; main()", *arguments]
-        folder = Path(__file__).parents[2]
+        command = [sys.executable, "-c", "from producer.cli.main import main; main()", *arguments]
+        folder = REPOSITORY
         known = {**environment, "PYTHONPATH": str(folder)}
         return subprocess.run(
             command, capture_output=True, text=True, env=known, cwd=environment["HOME"], timeout=120, check=False
@@ -196,7 +197,7 @@ class TestList:
             board.enqueue(request)
         default, prod = (request.job for request in requests)
         redis.Redis.from_url(fleet.settings.redis_url).zadd("icefleet:jobs", {"of:another:version": 1})
-        monkeypatch.setattr("producer.catalog.load_catalog", lambda name: local_catalog(tmp_path, name))
+        monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: local_catalog(tmp_path, name))
         assert {job.id for job in fleet.jobs(catalog="prod")} == {prod}
         assert [job.id for job in fleet.jobs("db.a")] == [default], "a table that was dropped has jobs all the same"
         with pytest.raises(Refused, match=r"There is no table 'db\.b'"):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from producer.board import Board
-from producer.messages import Report, Request, Status
-from producer.messenger import Messenger
-from producer.staging import Staged
-from tasks.job import JobContext
-from tasks.rounds import advance, begin
-from tasks.steps import Ended, Stage
+from producer.broker.queue import Messenger
+from producer.broker.registry import Board
+from producer.model.job import Report, Request, Status
+from producer.model.staged import Staged
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance, begin
 from tests.fleet.battered import ATTEMPTS, WORKERS, Case, complete
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, snapshots_of, stuck

@@ -11,10 +11,10 @@ from typing import cast
 import pyarrow.parquet as pq
 import pytest
 
-from producer.errors import Refused
-from producer.messages import Operation, Request, Status
-from tasks.rounds import begin
-from tasks.steps import Stage
+from producer.common.errors import Refused
+from producer.model.job import Operation, Request, Status
+from tasks.lifecycle.outcomes import Stage
+from tasks.lifecycle.rounds import begin
 from tasks.testing import StreamTable
 from tests.fleet.compacted import PARTITIONS, Compacted
 from tests.fleet.localfleet import LocalFleet

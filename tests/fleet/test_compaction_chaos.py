@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from producer import Job
-from producer.messages import Operation, Status
-from producer.messenger import Messenger
+from producer.broker.queue import Messenger
+from producer.model.job import Operation, Status
 from tests.fleet.battered import ATTEMPTS, Case, complete
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import left_behind, rows_of, snapshots_of, stuck

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from producer.history import ROUND
-from producer.messages import Operation, Report, Request, Status
-from producer.settings import Settings
+from producer.common.settings import Settings
+from producer.model.job import Operation, Report, Request, Status
+from producer.state.commit_history import ROUND
 from tasks.local import LocalEngine
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import left_behind, rows_of, snapshots_of, streamed

@@ -21,9 +21,10 @@ from celery import Celery
 from psutil import Process
 from pyiceberg.catalog import load_catalog
 
-from producer.settings import Settings
+from producer.common.settings import Settings
 from tasks.testing import StreamTable, read_rows
-from tests.fleet.composefile import REPOSITORY, Native, interpolated, read_services, seconds, wait_for
+from tests.fleet.composefile import Native, interpolated, read_services, seconds, wait_for
+from tests.support.repository import REPOSITORY
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
 EXAMPLE = REPOSITORY / ".env.example"

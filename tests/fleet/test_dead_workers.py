@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from producer import Job
-from producer.holders import Holder
-from producer.messenger import Messenger
+from producer.broker.leases import Holder
+from producer.broker.queue import Messenger
 from tests.fleet.battered import Case, complete
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from producer.deliveries import Deliveries
-from producer.messages import Operation, Request
-from producer.messenger import Messenger, plan_id, unit_id
-from producer.plans import Plan, UnitHeader
-from producer.settings import Settings
+from producer.broker.deliveries import Deliveries
+from producer.broker.queue import Messenger, plan_id, unit_id
+from producer.common.settings import Settings
+from producer.model.job import Operation, Request
+from producer.model.plan import Plan, UnitHeader
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis

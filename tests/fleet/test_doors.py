@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from producer.catalog import open_table
-from producer.errors import Refused
-from producer.messages import Status
+from producer.common.errors import Refused
+from producer.iceberg.catalog import open_table
+from producer.model.job import Status
 from tests.fleet.guarded import PASSWORD, GuardedFleet
 from tests.fleet.tables import inserted, streamed
 

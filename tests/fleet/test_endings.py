@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from producer import Job
-from producer.messages import Status
-from producer.messenger import Messenger
+from producer.broker.queue import Messenger
+from producer.model.job import Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import left_behind, streamed, stuck
 

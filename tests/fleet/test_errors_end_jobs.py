@@ -17,13 +17,13 @@ import pytest
 from kombu import Connection
 from pyiceberg.exceptions import RESTError
 
-from producer.board import Board
-from producer.errors import Corrupt, Reason, Refused
-from producer.messages import Request, Status
-from producer.messenger import QUEUES, Messenger
-from producer.settings import Settings
+from producer.broker.queue import QUEUES, Messenger
+from producer.broker.registry import Board
+from producer.common.errors import Corrupt, Reason, Refused
+from producer.common.settings import Settings
+from producer.model.job import Request, Status
 from tasks import app as application
-from tasks.patience import HEADER, Failing, Patience, may_pass
+from tasks.messaging.patience import HEADER, Failing, Patience, may_pass
 from tasks.testing import StreamTable
 from tests.fleet.localfleet import LocalFleet
 from tests.support import oracle
@@ -69,16 +69,16 @@ ERRORS: dict[str, Callable[[], Exception]] = {
 }
 #: Where it is raised.
 STEPS = {
-    "plan": "tasks.rounds.plan_table",
-    "note the plan": "producer.store.JobStore.write_plan",
-    "read a unit": "producer.roundstore.RoundStore.attempts",
-    "stage": "tasks.convert.convert",
-    "read the head": "tasks.commit.Head.of",
-    "write manifests": "tasks.snapshot.write_manifests",
-    "note the commit": "tasks.commit.InFlight.begin",
+    "plan": "tasks.lifecycle.rounds.plan_table",
+    "note the plan": "producer.state.job_store.JobStore.write_plan",
+    "read a unit": "producer.state.round_store.RoundStore.attempts",
+    "stage": "tasks.operations.convert.execute.convert",
+    "read the head": "tasks.lifecycle.commit.Head.of",
+    "write manifests": "producer.iceberg.snapshot_producer.write_manifests",
+    "note the commit": "tasks.lifecycle.commit.InFlight.begin",
     "swap": "tests.support.faulty.InMemoryCatalog.commit_table",
-    "clean up": "tasks.ending.clean_up",
-    "post the report": "producer.board.Board.post",
+    "clean up": "tasks.lifecycle.ending.clean_up",
+    "post the report": "producer.broker.registry.Board.post",
 }
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from producer.messages import Status
+from producer.model.job import Status
 from tests.fleet.composefile import free_port
 from tests.fleet.converted import PARTITIONS, Converted
 from tests.fleet.localfleet import LocalFleet

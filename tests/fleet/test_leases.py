@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 import redis
 
-from producer.holders import Holders
-from producer.settings import Settings
-from tasks.abandoned import VOUCHED, Abandoned, beats_of
-from tasks.lease import HeldByAnother, Lease
+from producer.broker.leases import Holders
+from producer.common.settings import Settings
+from tasks.messaging.abandoned import VOUCHED, Abandoned, beats_of
+from tasks.messaging.lease import HeldByAnother, Lease
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from producer.board import Board
-from producer.errors import Refused
-from producer.messages import Operation, Report, Request, Status
-from producer.settings import Settings
+from producer.broker.registry import Board
+from producer.common.errors import Refused
+from producer.common.settings import Settings
+from producer.model.job import Operation, Report, Request, Status
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis

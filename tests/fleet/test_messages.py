@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from producer import Job, versions
-from producer.messages import Request, Status
-from producer.messenger import COMMIT, CONVERT, LOCATION, PLAN, QUEUES
-from producer.versions import HEADER
+from producer import Job
+from producer.broker.queue import COMMIT, CONVERT, LOCATION, PLAN, QUEUES
+from producer.model import codec as versions
+from producer.model.codec import HEADER
+from producer.model.job import Request, Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, streamed
 

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 
-from producer.messages import Status
+from producer.model.job import Status
 from tasks.testing import local_catalog
 from tests.fleet.conftest import SMALL
 from tests.fleet.leaky import NO_CONNECTION, leaky_catalog

@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 
-from tests.fleet.composefile import REPOSITORY
 from tests.fleet.localfleet import LOGIN, LocalFleet
+from tests.support.repository import REPOSITORY
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis]
 

@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
 LOCAL = """
 import time
-from producer.settings import Settings
-from tasks.budget import budget_of
+from producer.common.settings import Settings
+from tasks.lifecycle.budget import budget_of
 from tasks.local import LocalEngine
-from workers import session
+from workers.runtime import session
 
 class Waiting(LocalEngine):
     def _run(self, request, told):

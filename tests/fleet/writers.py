@@ -14,8 +14,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from producer.history import JOB, ROUND
-from producer.manifests import LiveFile
+from producer.iceberg.manifest_reader import LiveFile
+from producer.state.commit_history import JOB, ROUND
 from tasks.testing import StreamTable
 from tests.fleet.tables import SCHEMA, SPEC, rows_of
 from tests.support import oracle

@@ -15,14 +15,14 @@ from pyiceberg.types import LongType, StringType
 
 from tests.fuzz.samples import POSITIONS, Samples
 from tests.fuzz.target import Target
-from workers.errors import CorruptFile, DataError
-from workers.keys import KeyReader
-from workers.position_deletes import read_position_deletes
-from workers.puffin import read_vector
-from workers.rewriting import Input
-from workers.rows import RowReader
-from workers.unit import KeyColumn, KeyFile
-from workers.vectors import DeletionVector
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.key_reader import KeyReader
+from workers.formats.position_deletes import read_position_deletes
+from workers.formats.puffin import read_vector
+from workers.formats.row_reader import RowReader
+from workers.model.convert_unit import KeyColumn, KeyFile
+from workers.model.rewrite_unit import Input
+from workers.runtime.errors import CorruptFile, DataError
 
 
 def keys(samples: Samples, content: DataFileContent) -> Target:

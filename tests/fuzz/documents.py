@@ -11,17 +11,17 @@ from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from producer import catalog as catalogs
-from producer.catalog import open_table
-from producer.errors import Corrupt, IcefleetError, Newer, Refused
-from producer.manifests import read_manifest, read_manifest_list
-from producer.messages import Failure, JobId, Report, Request, Value
-from producer.messenger import Messenger
-from producer.orders import CommitOrder, UnitOrder, order_of, request_of
-from producer.planner import plan
-from producer.plans import Plan, Unit
-from producer.staging import Attempt, CommitNote, PlanNote, Staged
-from producer.versions import decode, encode
+from producer.broker.messages import CommitOrder, UnitOrder, order_of, request_of
+from producer.broker.queue import Messenger
+from producer.common.errors import Corrupt, IcefleetError, Newer, Refused
+from producer.iceberg import catalog as catalogs
+from producer.iceberg.catalog import open_table
+from producer.iceberg.manifest_reader import read_manifest, read_manifest_list
+from producer.model.codec import decode, encode
+from producer.model.job import Failure, JobId, Report, Request, Value
+from producer.model.plan import Plan, Unit
+from producer.model.staged import Attempt, CommitNote, PlanNote, Staged
+from producer.planning.planner import plan
 from tests.fuzz.samples import Samples
 from tests.fuzz.target import Target
 

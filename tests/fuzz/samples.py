@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
 
-from producer.manifests import LiveFile, read_manifest_list
+from producer.iceberg.manifest_reader import LiveFile, read_manifest_list
 from tasks.testing import StreamTable, local_catalog
 from tests.support.memoryio import MemoryIO
-from workers.unit import VectorRef
+from workers.model.convert_unit import VectorRef
 
 POSITIONS = tuple(range(0, 900, 3)) + tuple(range(1000, 1400)) + ((1 << 33) + 5,)
 

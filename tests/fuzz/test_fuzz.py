@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.fleet.composefile import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 #: Inputs of each target in a normal run; `python -m tests.fuzz --minutes 10` goes further.
 EXAMPLES = {

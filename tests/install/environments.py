@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fleet.composefile import REPOSITORY
+from tests.support.repository import REPOSITORY
 
 #: What the image is built from, and the wheel.
 SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "icefleet_main.py", "producer", "tasks", "workers")

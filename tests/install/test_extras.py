@@ -12,9 +12,9 @@ from urllib.error import URLError
 
 import pytest
 
-from tests.fleet.composefile import REPOSITORY
 from tests.fleet.localfleet import LOGIN, LocalFleet
 from tests.install.environments import Environment, Warehouse, copy_sources
+from tests.support.repository import REPOSITORY
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
 
@@ -49,7 +49,7 @@ WAIT = "import sys; from producer import Fleet; print(Fleet().job(sys.argv[1]).w
 CLIENT = """
 from producer import Fleet
 from tasks.testing import StreamTable
-from workers.session import session
+from workers.runtime.session import session
 
 job = Fleet().convert("db.events")
 reveal_type(job)
@@ -77,8 +77,8 @@ def test_nothing_of_the_tests_is_installed(warehouse: Warehouse, extras: str) ->
 @pytest.mark.parametrize(
     ("extras", "packages", "left_out"),
     [
-        ("", "producer,tasks.application,tasks.beat,tasks.flower,tasks.quiet", ""),
-        ("flower", "producer,tasks.application,tasks.flower", ""),
+        ("", "producer,tasks.application,tasks.commands.beat,tasks.commands.flower,tasks.messaging.quiet_task", ""),
+        ("flower", "producer,tasks.application,tasks.commands.flower", ""),
         ("worker,sqlite", "producer,workers,tasks", "tasks.demo.,tasks.testing.checksum"),
         ("demo", "producer,workers,tasks", ""),
     ],
@@ -209,7 +209,9 @@ def test_the_image_is_built_step_by_step(warehouse: Warehouse) -> None:
         assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
     built = Environment(environment.root, warehouse.root)
     everything = built.said("python", "-P", "-c", IMPORT_ALL, "icefleet_main,producer,workers,tasks")
-    assert {"producer.cli", "workers.rewrite", "tasks.app", "tasks.demo.reading"} <= set(everything.split())
+    assert {"producer.cli.main", "workers.operations.rewrite", "tasks.app", "tasks.demo.reading"} <= set(
+        everything.split()
+    )
     known = "from tasks.app import app; print(*(n for n in sorted(app.tasks) if n.startswith('icefleet.')))"
     tasks = built.said("python", "-P", "-c", known).split()
     assert tasks == ["icefleet.commit", "icefleet.compact", "icefleet.convert", "icefleet.plan", "icefleet.sweep"]

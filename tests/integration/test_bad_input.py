@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from producer.manifests import LiveFile
-from producer.messages import Report, Status
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create
 from tests.support.leftovers import leftovers
@@ -211,7 +211,7 @@ def test_a_vector_of_another_cardinality(create: Create) -> None:
 
 
 def _blob_size(stream: StreamTable, path: str) -> int:
-    from workers.puffin import read_footer
+    from workers.formats.puffin import read_footer
 
     (blob,) = read_footer(stream.table.io, path).blobs
     assert blob.offset == 4

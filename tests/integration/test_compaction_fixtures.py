@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.messages import Status
+from producer.model.job import Status
 from tests.integration.test_fixtures import EQUALITY, FIXTURES, POSITIONS, relocated, seen
 from tests.support import oracle
 from tests.support.compaction import check, compact

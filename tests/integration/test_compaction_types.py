@@ -28,14 +28,14 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from producer.manifests import LiveFile
-from producer.messages import Status
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Status
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create
 from tests.integration.test_types import KEYS
 from tests.support.compaction import check, compact
 from tests.support.scenario import evolve
-from workers.rowtypes import arrow_schema, written_schema
+from workers.arrow.schema import arrow_schema, written_schema
 
 pytestmark = pytest.mark.spark
 

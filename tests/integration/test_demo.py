@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from producer.cli import main
-from producer.messages import Report, Status
+from producer.cli.main import main
+from producer.model.job import Report, Status
 from tasks.demo import demonstration
 from tasks.demo.lineitem import KEY, SCHEMA, generate
 from tasks.demo.outcome import Outcome, Reports, States
@@ -27,7 +27,7 @@ from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable, local_catalog, read_rows
 from tasks.testing.checksum import Checksum
-from workers.session import NoJava
+from workers.runtime.session import NoJava
 
 #: 60,000 rows.
 SMALL = ("--scale", "0.01", "--batches", "2")
@@ -35,7 +35,7 @@ SMALL = ("--scale", "0.01", "--batches", "2")
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, as its users run it."""
-    command = [sys.executable, "-c", "from producer.cli import main; main()", "demo", *arguments]
+    command = [sys.executable, "-c", "from producer.cli.main import main; main()", "demo", *arguments]
     known = {name: value for name, value in os.environ.items() if not name.startswith(("ICEFLEET_", "PYICEBERG_"))}
     return subprocess.run(command, capture_output=True, text=True, env={**known, **environment}, check=False)
 
@@ -88,7 +88,7 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
 
     # What it says to type next works as it stands.
     further, clean_up = done.stdout.split("Look further")[1].split("Clean up")
-    icefleet = f"'{sys.executable}' -c 'from producer.cli import main; main()'"
+    icefleet = f"'{sys.executable}' -c 'from producer.cli.main import main; main()'"
     script = "\n".join(["set -e", f'icefleet() {{ {icefleet} "$@"; }}', further, clean_up])
     shell = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert shell.returncode == 0, shell.stderr
@@ -266,7 +266,7 @@ def test_a_fleet_must_be_able_to_find_the_table(tmp_path: Path, monkeypatch: pyt
 def test_only_the_table_needs_no_reader_and_no_spark(tmp_path: Path) -> None:
     """Its rows are those of a demonstration that reads them."""
     absent = "sys.modules.update(dict.fromkeys(('datafusion', 'pyiceberg_core', 'pyspark', 'py4j')))"
-    code = f"import sys; {absent}; from producer.cli import main; main()"
+    code = f"import sys; {absent}; from producer.cli.main import main; main()"
     asked = (*SMALL, "--dir", str(tmp_path / "bare"), "--table-only", "--json")
     done = subprocess.run([sys.executable, "-c", code, "demo", *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -284,7 +284,7 @@ def test_only_the_table_needs_no_reader_and_no_spark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["datafusion", "pyiceberg_core", "sqlalchemy"])
 def test_what_is_missing_is_named(package: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['{package}'] = None; from producer.cli import main; main()"
+    code = f"import sys; sys.modules['{package}'] = None; from producer.cli.main import main; main()"
     command = [sys.executable, "-c", code, "demo", "--dir", str(tmp_path / "demo")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 
 from tests.support.countingio import counting_io, opened
 from tests.support.enginecase import SMALL, TINY, Case
-from workers import scan, supervisor
-from workers.convert import convert, paths
-from workers.errors import CorruptFile, TaskFailed, UnsupportedFile
-from workers.scratch import scratch
-from workers.unit import KeyColumn
+from workers.deletes import scan
+from workers.model.convert_unit import KeyColumn
+from workers.operations.convert import convert, paths
+from workers.runtime import supervisor
+from workers.runtime.errors import CorruptFile, TaskFailed, UnsupportedFile
+from workers.runtime.scratch import scratch
 
 pytestmark = pytest.mark.spark
 

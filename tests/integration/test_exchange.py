@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
-from workers.exchange import Exchange, exchanged
-from workers.lazysession import LazySession
-from workers.machine import Budget, Machine
-from workers.order import sortable
-from workers.rewriting import Arrangement, Input, Partition, RewriteUnit, SortColumn
-from workers.rowkeys import key_fields
-from workers.rowtypes import arrow_schema
+from workers.arrow.schema import arrow_schema
+from workers.model.rewrite_unit import Arrangement, Input, Partition, RewriteUnit, SortColumn
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.machine import Budget, Machine
+from workers.sorting.exchange import Exchange, exchanged
+from workers.sorting.row_keys import key_fields
+from workers.sorting.sort_keys import sortable
 
 pytestmark = pytest.mark.spark
 

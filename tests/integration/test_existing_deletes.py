@@ -10,8 +10,8 @@ from tasks.testing import RowDelta, StreamTable, read_rows
 from tests.integration.conftest import Create
 from tests.support import oracle
 from tests.support.scenario import check, multiset, run
-from workers.puffin import read_vector
-from workers.unit import VectorRef
+from workers.formats.puffin import read_vector
+from workers.model.convert_unit import VectorRef
 
 pytestmark = pytest.mark.spark
 

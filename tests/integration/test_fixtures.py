@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from producer.messages import Status
+from producer.model.job import Status
 from tasks.testing import StreamTable, local_catalog, read_rows
 from tests.support import oracle
 from tests.support.scenario import check_delete_files, multiset, run

@@ -12,10 +12,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 from tests.support.enginecase import SMALL, Case
-from workers import keyindex, keyparts, match, scan
-from workers.deletes import Stopped
-from workers.lazysession import LazySession
-from workers.match import Matcher
+from workers.deletes import join as match
+from workers.deletes import key_index as keyindex
+from workers.deletes import key_partitions as keyparts
+from workers.deletes import scan
+from workers.deletes.join import Matcher
+from workers.runtime.errors import Stopped
+from workers.runtime.lazy_session import LazySession
 
 pytestmark = pytest.mark.spark
 

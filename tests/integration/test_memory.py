@@ -17,19 +17,19 @@ import pytest
 from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from producer.settings import Settings
-from producer.staging import Attempt
-from tasks.budget import budget_of
-from tasks.conversion import Conversion
+from producer.common.settings import Settings
+from producer.model.staged import Attempt
+from tasks.lifecycle.budget import budget_of
+from tasks.operations.unit_spec import Conversion
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create
 from tests.support import plainengine
 from tests.support.rounds import planned
-from workers.convert import convert
-from workers.machine import Budget
-from workers.position_deletes import read_position_deletes
-from workers.puffin import read_vector
-from workers.unit import ConversionResult, ConversionUnit, VectorRef
+from workers.formats.position_deletes import read_position_deletes
+from workers.formats.puffin import read_vector
+from workers.model.convert_unit import ConversionResult, ConversionUnit, VectorRef
+from workers.operations.convert import convert
+from workers.runtime.machine import Budget
 
 pytestmark = pytest.mark.spark
 

@@ -21,7 +21,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from producer.messages import Status
+from producer.model.job import Status
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create
 from tests.support import compaction

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyiceberg.manifest import DataFileContent
 
-from producer.messages import Request, Status
-from producer.settings import Settings
+from producer.common.settings import Settings
+from producer.model.job import Request, Status
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle

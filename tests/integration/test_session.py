@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tasks.staging import reason_of
+from tasks.lifecycle.stage import reason_of
 from tests.support.enginecase import SMALL
-from workers import session
+from tests.support.repository import REPOSITORY
+from workers.runtime import session
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import sys
@@ -28,7 +28,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.support.enginecase import SMALL, Case
-from workers import session
+from workers.runtime import session
 
 
 def pool():
@@ -72,7 +72,7 @@ def test_a_process_and_its_sessions(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", tmp_path / "script.py", tmp_path / "data"],
         cwd=shadow,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         timeout=280,
@@ -110,7 +110,7 @@ def test_memory_that_runs_out_is_said_with_what_helps(exhaust: Callable[[SparkSe
 
 
 def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from workers import java
+    from workers.runtime import java
 
     old = tmp_path / "old"
     (old / "bin").mkdir(parents=True)

@@ -12,19 +12,18 @@ import pytest
 
 from tasks.testing import StreamTable, local_catalog, read_rows
 from tests.fleet.tables import streamed
-
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import REPOSITORY
 
 PROGRAM = """
 import json, sys
 from pathlib import Path
 
-import workers.convert, workers.java, workers.rewrite, workers.scan
+import workers.operations.convert, workers.runtime.java, workers.operations.rewrite, workers.deletes.scan
 from producer import Fleet, Settings
-workers.java._USUAL_PLACES = ()
+workers.runtime.java._USUAL_PLACES = ()
 if sys.argv[2] == "large":
-    workers.convert._ALONE_ROWS = workers.rewrite._ALONE_BYTES_COLD = 0
-    workers.scan._TASK_ROWS = 1
+    workers.operations.convert._ALONE_ROWS = workers.operations.rewrite._ALONE_BYTES_COLD = 0
+    workers.deletes.scan._TASK_ROWS = 1
 
 fleet = Fleet(Settings(_env_file=None, broker_url="", cores=2, heap_mb=512))
 if sys.argv[1] == "convert":
@@ -45,7 +44,7 @@ def _run(folder: Path, *arguments: str) -> list[object]:
     known = {key: value for key, value in os.environ.items() if key != "JAVA_HOME" and not key.startswith("PYICEBERG_")}
     catalog = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": f"file://{folder}/warehouse"}
     (folder / "tmp").mkdir()
-    known |= {"PATH": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT)}
+    known |= {"PATH": str(folder), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(REPOSITORY)}
     known |= {f"PYICEBERG_CATALOG__DEFAULT__{key}": value for key, value in catalog.items()}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],

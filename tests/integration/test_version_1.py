@@ -22,8 +22,8 @@ from pyiceberg.manifest import (
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from tasks.entries import NewFile, new_data_file
-from tasks.snapshot import SnapshotUpdate
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.snapshot_producer import SnapshotUpdate
 from tasks.testing import RowDelta, StreamTable, local_catalog, read_rows
 from tests.support import oracle
 from tests.support.commits import BY_P, SCHEMA, recount, rows, totals

@@ -13,10 +13,10 @@ from pyiceberg.table import StaticTable
 
 from tests.interop.bridge import Bridge, Type
 from tests.interop.test_types import NANOS, VALUES
-from workers.data_files import DataFileWriter
-from workers.rewriting import Input
-from workers.rows import RowReader
-from workers.rowtypes import arrow_schema
+from workers.arrow.schema import arrow_schema
+from workers.formats.data_file_writer import DataFileWriter
+from workers.formats.row_reader import RowReader
+from workers.model.rewrite_unit import Input
 
 NESTED: dict[str, Type] = {
     "type": "struct",

@@ -33,7 +33,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from workers.rowtypes import LAST_UPDATED, ROW_ID, arrow_schema
+from workers.arrow.schema import LAST_UPDATED, ROW_ID, arrow_schema
 
 
 def optional(field_id: int, name: str, type_: IcebergType) -> NestedField:

@@ -14,10 +14,10 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from producer.history import snapshots_of
-from producer.manifests import LiveFile
-from producer.messages import Report, Status
-from tasks.summary import content_size
+from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.snapshot_summary import content_size
+from producer.model.job import Report, Status
+from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.faulty import unreferenced

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyiceberg.table.snapshots import Operation
 
-from producer.messages import Operation as Work
-from producer.messages import Report, Request, Status
+from producer.model.job import Operation as Work
+from producer.model.job import Report, Request, Status
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, data, made, recount, totals

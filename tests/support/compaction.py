@@ -16,9 +16,9 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
-from producer.manifests import LiveFile
-from producer.messages import Operation, Report, Request, Status
-from producer.settings import Settings
+from producer.common.settings import Settings
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Operation, Report, Request, Status
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from celery import states
 
-from producer.errors import Refused
-from producer.messages import Operation, Report, Request
-from producer.messenger import LOCATION, Messenger
-from producer.settings import Settings
-from producer.store import JobStore
+from producer.broker.queue import LOCATION, Messenger
+from producer.common.errors import Refused
+from producer.common.settings import Settings
+from producer.model.job import Operation, Report, Request
+from producer.state.job_store import JobStore
+from tasks.messaging.task_states import Unfinished, Unsuccessful
 from tasks.testing import StreamTable
-from tasks.verdicts import Unfinished, Unsuccessful
 
 Message = tuple[str, dict[str, Any], dict[str, Any], int]
 
@@ -41,7 +41,8 @@ class Dispatch:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from tasks import app, delivery
+        from tasks import app
+        from tasks.messaging import delivery
 
         self.settings = Settings(broker_url="", board_url="", max_attempts=3)
         self.queue: deque[Message] = deque()
@@ -77,7 +78,7 @@ class Dispatch:
 
     def run(self, stream: StreamTable, request: Request, most: int = 60) -> Report:
         """Have a job worked on until its report is there; fails when that takes more messages than it should."""
-        from tasks.sweep import sweep
+        from tasks.messaging.sweeper import sweep
 
         Messenger(self.settings).plan(request)
         for _ in range(most):

@@ -15,12 +15,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType, PrimitiveType, StringType
 from pyspark.sql import SparkSession
 
-from workers.convert import convert
-from workers.machine import Budget
-from workers.position_deletes import PositionDeleteWriter, read_position_deletes
-from workers.puffin import PuffinWriter, read_vector
-from workers.scratch import scratch
-from workers.unit import (
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
+from workers.formats.puffin import PuffinWriter, read_vector
+from workers.model.convert_unit import (
     ConversionResult,
     ConversionUnit,
     KeyColumn,
@@ -30,7 +28,9 @@ from workers.unit import (
     Target,
     VectorRef,
 )
-from workers.vectors import DeletionVector
+from workers.operations.convert import convert
+from workers.runtime.machine import Budget
+from workers.runtime.scratch import scratch
 
 Row = tuple[Any, ...]
 

@@ -20,13 +20,13 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 
 from tests.support.measured import watched
 from tests.support.rewriteunit import rewrite_unit
-from workers import session
-from workers.exchange import exchanged
-from workers.lazysession import LazySession
-from workers.machine import Budget, Machine
-from workers.rewriting import Arrangement, Input, SortColumn
-from workers.rowkeys import key_fields
-from workers.rowtypes import arrow_schema
+from workers.arrow.schema import arrow_schema
+from workers.model.rewrite_unit import Arrangement, Input, SortColumn
+from workers.runtime import session
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.machine import Budget, Machine
+from workers.sorting.exchange import exchanged
+from workers.sorting.row_keys import key_fields
 
 _SCHEMA = Schema(NestedField(1, "key", LongType(), required=True), NestedField(2, "body", BinaryType(), required=True))
 _BATCHES, _ROWS, _BODY = 25, 1000, 4500

@@ -18,17 +18,17 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
-from producer.history import JOB
-from producer.manifests import read_manifest_list, read_manifests
-from producer.messages import Report, Request
-from producer.settings import Settings
-from tasks.job import JobContext
-from tasks.rounds import advance, begin
-from tasks.staging import stage
-from tasks.steps import Ended, Stage, Step
+from producer.common.settings import Settings
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
+from producer.model.job import Report, Request
+from producer.state.commit_history import JOB
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Ended, Stage, Step
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
 from tests.support import plainengine, plainrewriter
-from workers.rewriting import RewriteResult, RewriteUnit
-from workers.unit import ConversionResult, ConversionUnit
+from workers.model.convert_unit import ConversionResult, ConversionUnit
+from workers.model.rewrite_unit import RewriteResult, RewriteUnit
 
 Answer = Callable[[], CommitTableResponse]
 #: What happens to a commit: gets the commit itself, to be called or not.
@@ -122,11 +122,11 @@ class Jobs:
         self._late = 0.0
         self._thread = threading.get_ident()
         real, self._real_sleep = time.time, time.sleep
-        monkeypatch.setattr("producer.catalog.load_catalog", lambda name: catalog)
-        monkeypatch.setattr("tasks.convert.convert", self._convert)
-        monkeypatch.setattr("tasks.convert.session", lambda *_: None)
-        monkeypatch.setattr("tasks.compact.rewrite", self._rewrite)
-        monkeypatch.setattr("tasks.compact.session", lambda *_: None)
+        monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: catalog)
+        monkeypatch.setattr("tasks.operations.convert.execute.convert", self._convert)
+        monkeypatch.setattr("tasks.operations.convert.execute.session", lambda *_: None)
+        monkeypatch.setattr("tasks.operations.compact.execute.rewrite", self._rewrite)
+        monkeypatch.setattr("tasks.operations.compact.execute.session", lambda *_: None)
         monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "time", lambda: real() + self._late)
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from tasks.entries import existing
-from tasks.manifest_lists import write_manifest_list
-from tasks.manifests import write_manifests
-from tasks.metadata import next_row_id
-from tasks.prepared import PreparedSnapshot
+from producer.iceberg.manifest_entry import existing
+from producer.iceberg.manifest_list_writer import write_manifest_list
+from producer.iceberg.manifest_writer import write_manifests
+from producer.iceberg.metadata_v3 import next_row_id
+from producer.iceberg.pending_snapshot import PreparedSnapshot
 from tasks.testing import StreamTable
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
-from producer.manifests import read_manifest_list, read_manifests
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 
 
 def leftovers(table: Table) -> set[str]:

@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
-from producer.manifests import LiveFile
-from producer.partitions import partition_key
-from tasks.entries import new_data_file
+from producer.iceberg.manifest_entry import new_data_file
+from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.partitions import partition_key
 
 
 def metadata(

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 
-from workers import session
-from workers.convert import convert
-from workers.machine import Budget
-from workers.unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
+from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
+from workers.operations.convert import convert
+from workers.runtime import session
+from workers.runtime.machine import Budget
 
 _ID = {"PARQUET:field_id": "1"}
 

@@ -21,12 +21,12 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.support.measured import watched
-from workers import session
-from workers.machine import Budget
-from workers.rewrite import rewrite
-from workers.rewriting import Input, Partition, RewriteUnit, Sizes
-from workers.rowtypes import arrow_schema
-from workers.unit import ConversionUnit
+from workers.arrow.schema import arrow_schema
+from workers.model.convert_unit import ConversionUnit
+from workers.model.rewrite_unit import Input, Partition, RewriteUnit, Sizes
+from workers.operations.rewrite import rewrite
+from workers.runtime import session
+from workers.runtime.machine import Budget
 
 MB = 1 << 20
 SCHEMA = Schema(

@@ -25,13 +25,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.support.measured import watched
-from workers import session
-from workers.convert import convert
-from workers.machine import Budget
-from workers.rewrite import rewrite
-from workers.rewriting import Arrangement, Input, Partition, RewriteUnit, Sizes, SortColumn
-from workers.rowtypes import arrow_schema
-from workers.unit import ConversionUnit, KeyColumn, KeyFile, Match, PositionFile, Target
+from workers.arrow.schema import arrow_schema
+from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, PositionFile, Target
+from workers.model.rewrite_unit import Arrangement, Input, Partition, RewriteUnit, Sizes, SortColumn
+from workers.operations.convert import convert
+from workers.operations.rewrite import rewrite
+from workers.runtime import session
+from workers.runtime.machine import Budget
 
 MB = 1 << 20
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
@@ -169,7 +169,8 @@ def main(kind: str, rows: int) -> None:
         stop.set()
         session.close()
         seconds = round(time.perf_counter() - started, 1)
-        found = {"count": count, "seconds": seconds, "read": read, "scratch": held[0], "peak": peak[0]} | {"anonymous": peak[1]}
+        found = {"count": count, "seconds": seconds, "read": read, "scratch": held[0]}
+        found |= {"peak": peak[0], "anonymous": peak[1]}
         print(json.dumps(found))
 
 

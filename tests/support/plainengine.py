@@ -11,10 +11,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from workers.position_deletes import PositionDeleteWriter, read_position_deletes
-from workers.puffin import PuffinWriter, read_vector
-from workers.unit import ConversionResult, ConversionUnit, KeyFile, Match, StagedDelete, StagedVector, Target
-from workers.vectors import DeletionVector
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
+from workers.formats.puffin import PuffinWriter, read_vector
+from workers.model.convert_unit import (
+    ConversionResult,
+    ConversionUnit,
+    KeyFile,
+    Match,
+    StagedDelete,
+    StagedVector,
+    Target,
+)
 
 Key = tuple[Any, ...]
 
@@ -27,7 +35,7 @@ def convert(
     scratch: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionResult:
-    """Does what ``workers.convert.convert`` does, for top-level key columns of files with field ids."""
+    """Does what ``workers.operations.convert.convert`` does, for top-level key columns of files with field ids."""
     found: dict[int, set[int]] = defaultdict(set)
     for each in unit.matches:
         match(each, io, found)

@@ -14,12 +14,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType
 
-from producer.partitions import encode_partition
+from producer.iceberg.partitions import encode_partition
 from tasks.testing.parquet import write_parquet
 from tasks.testing.partitioning import split_by_partition
 from tests.support import plainengine
-from workers.journal import Journal
-from workers.rewriting import Input, Partition, RewriteResult, RewriteUnit, WrittenFile
+from workers.formats.journal import Journal
+from workers.model.rewrite_unit import Input, Partition, RewriteResult, RewriteUnit, WrittenFile
 
 _LINEAGE = (
     NestedField(2147483540, "_row_id", LongType(), required=False),
@@ -35,7 +35,10 @@ def rewrite(
     scratch: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RewriteResult:
-    """Does what ``workers.rewrite.rewrite`` does, for top-level columns; one file for each partition, as rows come."""
+    """Does what ``workers.operations.rewrite.rewrite`` does, for top-level columns.
+
+    It writes one file for each partition, as rows come.
+    """
     found: dict[int, set[int]] = defaultdict(set)
     for match in unit.deletes.matches:
         plainengine.match(match, io, found)

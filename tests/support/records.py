@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from producer.messages import Failure, Request
-from producer.plans import Plan, Unit, UnitHeader
-from producer.staging import Attempt, Staged
-from producer.store import JobStore
+from producer.model.job import Failure, Request
+from producer.model.plan import Plan, Unit, UnitHeader
+from producer.model.staged import Attempt, Staged
+from producer.state.job_store import JobStore
 
 REQUEST = Request.new("db.t")
 

@@ -31,8 +31,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from workers.rewriting import Input, Partition, RewriteUnit, Sizes
-from workers.unit import ConversionUnit
+from workers.model.convert_unit import ConversionUnit
+from workers.model.rewrite_unit import Input, Partition, RewriteUnit, Sizes
 
 #: Of :data:`tests.support.rows.EVERYTHING`.
 SCHEMA = Schema(

@@ -6,15 +6,15 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer.messages import Request
-from producer.planner import plan
-from producer.staging import Attempt, Staged
-from producer.units import Planned
-from tasks.conversion import Conversion
-from tasks.decision import Decision, decide
-from tasks.head import Head
-from tasks.outdated import outdated_files
-from tasks.since import DeletesSince
+from producer.model.job import Request
+from producer.model.staged import Attempt, Staged
+from producer.planning.planner import plan
+from producer.planning.units import Planned
+from tasks.job.branch_head import Head
+from tasks.operations.compact.since import DeletesSince
+from tasks.operations.convert.conflicts import Decision, decide
+from tasks.operations.outdated import outdated_files
+from tasks.operations.unit_spec import Conversion
 from tasks.testing import StreamTable
 from tests.support.plainengine import convert
 

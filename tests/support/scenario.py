@@ -16,15 +16,15 @@ from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from producer.manifests import LiveFile
-from producer.messages import Report, Request, Status
-from producer.settings import Settings
+from producer.common.settings import Settings
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Report, Request, Status
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle
 from tests.support.leftovers import leftovers
-from workers.puffin import read_footer, read_vector
-from workers.unit import VectorRef
+from workers.formats.puffin import read_footer, read_vector
+from workers.model.convert_unit import VectorRef
 
 Rows = Sequence[Sequence[Any]]
 _PATH, _POS = 2147483546, 2147483545

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import PrimitiveType
 
-from workers.rewriting import SortColumn
+from workers.model.rewrite_unit import SortColumn
 
 #: Where a field of the test rows lies.
 _NESTED = {21: ("a.b", ""), 32: ("deep", "map")}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from icefleet_main import hidden
+from tests.support.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 Start = Callable[..., subprocess.CompletedProcess[str]]
 
 #: A Celery application of somebody else, who is surprised when it is imported.
@@ -83,8 +83,8 @@ def test_without_a_broker_the_same_is_said(tmp_path: Path) -> None:
     (tmp_path / "workers.py").write_text(THEIRS)
     program = """
 from producer.engine import local_engine
-from producer.errors import Refused
-from producer.settings import Settings
+from producer.common.errors import Refused
+from producer.common.settings import Settings
 try:
     local_engine(Settings(broker_url=""))
 except Refused as refused:
@@ -110,7 +110,7 @@ def test_folders_without_modules_hide_nothing(start: Start, tmp_path: Path) -> N
 
 def test_python_workers_of_spark_import_this_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with another `workers` that came onto the path later hides nothing from them."""
-    from workers import session
+    from workers.runtime import session
 
     (tmp_path / "workers.py").write_text("raise ImportError('not this one')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -137,8 +137,8 @@ class TestEnvironment:
     def test_celery_takes_the_address_it_is_given(self, tmp_path: Path, variables: dict[str, str]) -> None:
         (tmp_path / "theirs.py").write_text('broker_url = "redis://elsewhere/0"\ntask_serializer = "pickle"\n')
         program = """
-from producer.connections import sender_to
-from producer.settings import Settings
+from producer.broker.connections import sender_to
+from producer.common.settings import Settings
 from tasks.application import app
 own = sender_to(Settings.load().broker_url).app
 for one in (app, own):
@@ -160,7 +160,7 @@ assert (app.conf.task_serializer, own.conf.task_serializer) == ("json", "json")
         (tmp_path / "theirs.py").write_text(THEIRS)
         program = f"""
 from tasks.application import app
-from tasks.celerycommand import run_command
+from tasks.commands.celery_command import run_command
 from celery.bin.celery import celery
 seen = []
 celery.commands[{command!r}].callback = lambda *_, **__: None

@@ -16,9 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from producer.settings import Settings
+from producer.common.settings import Settings
+from tests.support.repository import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 UNITS = sorted((REPOSITORY / "deploy").glob("*.service"))
 
@@ -28,7 +28,7 @@ SHIPPED = {"producer", "tasks", "workers"}
 ALLOWED = {
     "producer": {"producer", "icefleet_main"},
     "icefleet_main.py": {"producer"},
-    "workers": {"workers"},
+    "workers": {"workers", "producer"},
     "tasks": SHIPPED,
     "bench": SHIPPED | {"bench"},
 }
@@ -113,9 +113,17 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks/testing/checksum.py": ("demo",),
     "tasks/demo": ("demo",),
     # What keeps the time, or only looks on, has neither Spark nor numpy.
-    **dict.fromkeys(("tasks/application.py", "tasks/beat.py", "tasks/celerycommand.py", "tasks/state.py"), ()),
-    **dict.fromkeys(("tasks/quiet.py", "tasks/discreet.py"), ()),
-    "tasks/flower.py": ("flower",),
+    **dict.fromkeys(
+        (
+            "tasks/application.py",
+            "tasks/commands/beat.py",
+            "tasks/commands/celery_command.py",
+            "tasks/commands/state_folder.py",
+        ),
+        (),
+    ),
+    **dict.fromkeys(("tasks/messaging/quiet_task.py", "tasks/messaging/redacted_task.py"), ()),
+    "tasks/commands/flower.py": ("flower",),
     "tests": ("worker", "demo", "flower", "test"),
     "bench": ("worker", "demo", "bench"),
 }
@@ -172,7 +180,8 @@ def test_the_transport_of_redis_is_declared() -> None:
 
 def test_what_needs_no_extra_loads_nothing_of_one() -> None:
     """Flower and beat start with their own extra; what they load may not come from the one of workers."""
-    code = "import sys, tasks.application, tasks.beat, tasks.flower, tasks.quiet; print(*sys.modules)"
+    loads = "tasks.application, tasks.commands.beat, tasks.commands.flower, tasks.messaging.quiet_task"
+    code = f"import sys, {loads}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "py4j", "pandas", "psutil", "workers", "tornado"}
@@ -181,7 +190,7 @@ def test_what_needs_no_extra_loads_nothing_of_one() -> None:
 def test_a_producer_needs_nothing_of_a_worker() -> None:
     core = {canonicalize_name(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
     assert not core & {"pyspark", "pandas", "psutil", "flower"}
-    code = "import sys; from producer import Fleet, Job; import producer.cli; print(*sys.modules)"
+    code = "import sys; from producer import Fleet, Job; import producer.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "py4j", "pandas", "psutil", "flower", "tasks", "workers"}

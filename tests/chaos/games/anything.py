@@ -8,8 +8,8 @@ from random import Random
 from typing import Final
 
 from producer import Job
-from producer.messages import Operation
-from producer.messenger import Messenger
+from producer.broker.queue import Messenger
+from producer.model.job import Operation
 from tests.chaos.arena import Arena
 from tests.chaos.game import Game, in_both
 from tests.chaos.trial import Trial

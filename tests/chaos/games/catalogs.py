@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
 from tests.chaos.game import Game, in_both

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from producer.messages import Operation
+from producer.model.job import Operation
 from tests.chaos.arena import Arena
 from tests.chaos.game import Game, in_both
 from tests.chaos.trial import Trial

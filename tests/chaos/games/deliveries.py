@@ -9,8 +9,8 @@ from random import Random
 from typing import Final, cast
 
 from producer import Job
-from producer.messages import Operation, Status
-from producer.messenger import QUEUES, STAGING, SWEEP, Messenger
+from producer.broker.queue import QUEUES, STAGING, SWEEP, Messenger
+from producer.model.job import Operation, Status
 from tests.chaos.arena import Arena
 from tests.chaos.faults import Effect, Fault, Step
 from tests.chaos.game import Game, in_both

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tests.chaos import memorygroup
 from tests.chaos.arena import Arena
 from tests.chaos.game import Game, in_both

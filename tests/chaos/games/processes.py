@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from producer.messages import Operation
+from producer.model.job import Operation
 from tests.chaos.arena import Arena
 from tests.chaos.faults import WAY, Effect, Fault, Step
 from tests.chaos.game import Game

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from producer import Job, Report
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tests.chaos import invariants, upheavals
 from tests.chaos.arena import Arena
 from tests.chaos.game import Game, in_both

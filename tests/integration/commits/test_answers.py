@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from producer.errors import Refused
-from producer.messages import Report, Status
-from tasks.commit import Unanswered
-from tasks.rounds import advance, begin
-from tasks.steps import Ended
+from producer.common.errors import Refused
+from producer.model.job import Report, Status
+from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.outcomes import Ended
+from tasks.lifecycle.rounds import advance, begin
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, fill, made, on_disk, rows
 from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before, unreferenced

@@ -6,9 +6,9 @@ import pytest
 
 from producer.fleet import Fleet
 from producer.job import Job
-from producer.messages import Status
-from tasks.steps import Stage
-from tasks.sweep import working
+from producer.model.job import Status
+from tasks.lifecycle.outcomes import Stage
+from tasks.messaging.sweeper import working
 from tasks.testing import StreamTable
 from tests.support.commits import equality
 from tests.support.faulty import Jobs, unreferenced

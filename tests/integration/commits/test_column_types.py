@@ -7,7 +7,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import GeographyType, GeometryType, ListType, LongType, NestedField, PrimitiveType, UnknownType
 
-from producer.messages import Operation, Status
+from producer.model.job import Operation, Status
 from tasks.testing import StreamTable
 from tests.support.commits import equality, rows
 from tests.support.faulty import FaultyCatalog, Jobs

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pyiceberg.transforms import BucketTransform
 
-from producer.messages import Status
-from tasks.rounds import advance
-from tasks.steps import Ended, Stage
+from producer.model.job import Status
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, Create, fill, made, on_disk, rows
 from tests.support.compacting import asked, assert_compacted, touch
 from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before, unreferenced
-from workers.rewriting import RewriteResult
+from workers.model.rewrite_unit import RewriteResult
 
 
 class TestSpecsThatChange:
@@ -92,7 +92,7 @@ class TestConflicts:
             result = plainrewriter.rewrite(*args)
             return replace(result, files=result.files[1:])
 
-        monkeypatch.setattr("tasks.compact.rewrite", one_less)
+        monkeypatch.setattr("tasks.operations.compact.execute.rewrite", one_less)
         before, metadata = on_disk(stream), stream.table.metadata_location
         report = jobs.run(asked(jobs, all_or_nothing=whole))
         assert report.status is Status.FAILED
@@ -121,7 +121,7 @@ class TestAnswers:
         """What was committed is in the history; what was left out is still live there."""
         stream = create()
         fill(stream)
-        monkeypatch.setattr("producer.shares.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
         step = jobs.start(asked(jobs))
         assert len(jobs.staged) == 2
         touch(stream)

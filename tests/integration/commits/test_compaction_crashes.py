@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from producer.history import snapshots_of
-from producer.messages import Status
-from tasks.cleanup import clean_up
-from tasks.job import JobContext
-from tasks.rounds import begin
-from tasks.steps import Stage
+from producer.model.job import Status
+from producer.state.commit_history import snapshots_of
+from tasks.job.cleanup import clean_up
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Stage
+from tasks.lifecycle.rounds import begin
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, rows
 from tests.support.compacting import asked, assert_compacted
 from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unreferenced
 from tests.support.traps import Killed, Trap
-from workers.rewriting import RewriteResult
+from workers.model.rewrite_unit import RewriteResult
 
 IDS = Counter({(n,): 1 for n in (1, 3, 4, 6)})
 
@@ -154,7 +154,7 @@ class TestWhatIsLeft:
                 output.write(b"later")
             return result
 
-        monkeypatch.setattr("tasks.compact.rewrite", cancelled_in_the_middle)
+        monkeypatch.setattr("tasks.operations.compact.execute.rewrite", cancelled_in_the_middle)
         step = begin(request, jobs.settings)
         assert isinstance(step, Stage)
         plan = step.plan
@@ -184,7 +184,7 @@ class TestWhatIsLeft:
             Path(snapshot.manifest_list.removeprefix("file://")).unlink()
             clean_up(context)
 
-        monkeypatch.setattr("tasks.ending.clean_up", late)
+        monkeypatch.setattr("tasks.lifecycle.ending.clean_up", late)
         assert jobs.run(request).status is Status.COMMITTED
         assert len(kept) == 2
         assert all(Path(path.removeprefix("file://")).exists() for path in kept)
@@ -193,7 +193,7 @@ class TestWhatIsLeft:
     def test_what_was_not_committed_goes_while_the_rest_stays(
         self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("producer.shares.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
         jobs.settings = jobs.settings.model_copy(update={"max_rounds": 1})
         step = jobs.start(asked(jobs))
         stream.remove_files([next(f.path for f in stream.data_files() if f.partition[0] == "b")])
@@ -215,7 +215,7 @@ class TestWhatIsLeft:
                 raise OSError("the disk is full")
             return result
 
-        monkeypatch.setattr("tasks.compact.rewrite", fails_at_first)
+        monkeypatch.setattr("tasks.operations.compact.execute.rewrite", fails_at_first)
         with suppress(Exception):
             jobs.run(request := asked(jobs))
         assert_compacted(stream, jobs.run(request))

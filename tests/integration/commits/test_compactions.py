@@ -14,9 +14,9 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType
 
-from producer.manifests import LiveFile
-from producer.messages import Report, Status
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, compact, data, equality, fill, made, rows

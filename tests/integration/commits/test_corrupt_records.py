@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from producer.messages import Request, Status
-from producer.messenger import COMMIT, CONVERT
-from producer.store import JobStore
+from producer.broker.queue import COMMIT, CONVERT
+from producer.model.job import Request, Status
+from producer.state.job_store import JobStore
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, equality, fill, rows

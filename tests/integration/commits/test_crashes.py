@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.snapshots import Operation
 
-from producer.history import snapshots_of
-from producer.messages import Status
+from producer.model.job import Status
+from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unreferenced

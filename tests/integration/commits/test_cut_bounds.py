@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from producer.manifests import FILE_PATH_ID
-from producer.messages import Operation, Status
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import FILE_PATH_ID
+from producer.model.job import Operation, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import Create, data, equality, rows

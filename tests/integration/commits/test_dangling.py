@@ -13,9 +13,9 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 
-from producer.groups import FileGroup
-from producer.manifests import LiveFile
-from producer.messages import Report, Status
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Report, Status
+from producer.planning.file_groups import FileGroup
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import Create, compact, data, equality, made, rows
@@ -187,8 +187,8 @@ class TestPositionDeletes:
     ) -> None:
         first, second = data(stream)
         stream.delete_positions({first.path: [0], second.path: [0]}, by_partition=True)
-        monkeypatch.setattr("producer.compaction.cut", lambda group, limit: _apart(group))
-        monkeypatch.setattr("producer.shares.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr("producer.planning.compact.cut", lambda group, limit: _apart(group))
+        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
         jobs.settings = jobs.settings.model_copy(update={"max_attempts": 1})
         jobs.broken = {0}
         report = jobs.run(asked(jobs))

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from producer.errors import Elsewhere, Refused
-from producer.messages import Report, Status
-from producer.records import delete_files
-from producer.store import ROOT
-from tasks.job import JobContext
-from tasks.rounds import advance, begin
-from tasks.staging import stage
-from tasks.steps import Ended, Stage
+from producer.common.errors import Elsewhere, Refused
+from producer.model.job import Report, Status
+from producer.state.job_store import ROOT
+from producer.state.records import delete_files
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, equality, fill, head, rows

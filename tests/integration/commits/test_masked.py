@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from producer import masking
-from producer.masking import learn
-from producer.messages import Status
-from producer.store import ROOT
-from tasks.steps import Stage
+from producer.common import redaction as masking
+from producer.common.redaction import learn
+from producer.model.job import Status
+from producer.state.job_store import ROOT
+from tasks.lifecycle.outcomes import Stage
 from tasks.testing import StreamTable
 from tests.support.faulty import Jobs
 
@@ -34,7 +34,7 @@ def test_a_unit_that_fails(stream: StreamTable, jobs: Jobs, monkeypatch: pytest.
     def fail(*_: Any) -> None:
         raise OSError(f"403 for {SECRET}")
 
-    monkeypatch.setattr("tasks.convert.convert", fail)
+    monkeypatch.setattr("tasks.operations.convert.execute.convert", fail)
     jobs.settings = jobs.settings.model_copy(update={"max_attempts": 1})
     step = jobs.start(jobs.request())
     assert isinstance(step, Stage)

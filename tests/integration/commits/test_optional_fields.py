@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestEntry, ManifestFile
 
-from producer.messages import Report, Status
-from producer.planner import plan
-from tasks.head import Head
+from producer.model.job import Report, Status
+from producer.planning.planner import plan
+from tasks.job.branch_head import Head
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, equality, fill, rows

@@ -10,10 +10,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from producer import messages
-from producer.history import FAILED_UNITS
-from producer.messages import Status
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.model import job as messages
+from producer.model.job import Status
+from producer.state.commit_history import FAILED_UNITS
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import (

@@ -10,12 +10,12 @@ import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
-from producer import manifests
-from producer.manifests import LiveFile
-from producer.messages import Request, Status
-from producer.store import ROOT
-from tasks.rounds import advance
-from tasks.steps import Ended, Stage
+from producer.iceberg import manifest_reader as manifests
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Request, Status
+from producer.state.job_store import ROOT
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
 from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told, unreferenced

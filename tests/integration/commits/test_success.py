@@ -7,8 +7,8 @@ from collections import Counter
 import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
 
-from producer.history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
-from producer.messages import Report, Status
+from producer.model.job import Report, Status
+from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from producer.messages import Status
+from producer.model.job import Status
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, SCHEMA, Create, assert_converted, fill, made, on_disk, rows

@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from producer.errors import Reason, Refused
-from producer.messages import Status
-from producer.planner import check
-from producer.unmodelled import refuse_what_would_be_lost
+from producer.common.errors import Reason, Refused
+from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
+from producer.model.job import Status
+from producer.planning.planner import check
 from tasks.testing import StreamTable
 from tests.support.commits import Create, assert_converted, assert_untouched, on_disk, rows
 from tests.support.compacting import asked

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from producer.errors import Failed
+from producer.common.errors import Failed
+from tasks.lifecycle.outcomes import Stage, Waiting
+from tasks.lifecycle.rounds import begin
 from tasks.local import LocalEngine
-from tasks.rounds import begin
-from tasks.steps import Stage, Waiting
 from tests.support.commits import Create, fill
 from tests.support.faulty import Jobs
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from producer.manifests import LiveFile
-from producer.messages import Operation, Report, Status
-from tasks.entries import NewFile, new_data_file
+from producer.iceberg.manifest_entry import NewFile, new_data_file
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.job import Operation, Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import read_rows
 from tests.support import oracle

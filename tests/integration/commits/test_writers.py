@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from producer.history import ROUND
-from producer.messages import Status
+from producer.model.job import Status
+from producer.state.commit_history import ROUND
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import (

@@ -1,0 +1,163 @@
+"""What the commands have in common: options, and what they print at their end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+
+from producer.broker.registry import Board
+from producer.cli import render as view
+from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.redaction import masked
+from producer.fleet import Fleet
+from producer.iceberg.catalog import nearest_table, open_table
+from producer.model.job import Report, Request, Status
+from producer.planning.planner import check
+
+#: What to do where storage refuses to work, by the system's error number.
+_HINTS: Final = {
+    errno.ENOSPC: ": the disk of the table, or of ICEFLEET_SCRATCH_DIR, is full: free some space and run this again",
+    errno.EACCES: ": this user lacks the right: grant it and run this again",
+    errno.EROFS: ": the disk is mounted for reading only",
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TABLE = click.argument("table")
+JOB = click.argument("job")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+CATALOG = click.option("--catalog", default="default", show_default=True, help="A catalog as PyIceberg knows it.")
+BRANCH = click.option("--branch", default="main", show_default=True, help="The branch to read and to commit to.")
+WHERE = click.option(
+    "--where", metavar="EXPRESSION", help="Only partitions that this selects, as \"day = '2024-05-01'\"."
+)
+ALL_OR_NOTHING = click.option(
+    "--all-or-nothing", is_flag=True, help="Commit all units or none; by default failed ones are left out."
+)
+NO_WAIT = click.option("--no-wait", is_flag=True, help="Enqueue, print the job's id, and return.")
+
+
+def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Several decorators in one, in their order."""
+
+    def decorate(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def connected(fleet: Fleet) -> Fleet:
+    """A fleet whose Redis answers, if it has one; else refused."""
+    Board(fleet.settings).check()
+    return fleet
+
+
+def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
+    """A fleet to look at, and whether its Redis is away: then storage alone tells, and standard error says so."""
+    try:
+        return connected(fleet), False
+    except Refused as error:
+        view.show_warning(f"{error} What follows is from the tables' own storage and history.")
+        return Fleet(fleet.settings.model_copy(update={"broker_url": "", "board_url": ""})), True
+
+
+@contextmanager
+def suggesting(catalog: str, table: str | None) -> Iterator[None]:
+    """Where a table is unknown, name the one that may be meant."""
+    try:
+        yield
+    except Refused as error:
+        nearest = nearest_table(catalog, table) if table and error.reason is Reason.UNKNOWN_TABLE else None
+        if nearest is None:
+            raise
+        raise Refused(error.reason, f"{str(error).rstrip('.')}: is {nearest!r} meant?") from error
+
+
+def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
+    """Submit a request and follow it to its end, whose exit status this process takes; or print its id."""
+    try:
+        fleet = Fleet()
+        if no_wait and fleet.settings.local:
+            sentence = "--no-wait needs a fleet, and ICEFLEET_BROKER_URL is not set: leave it out to do the work here."
+            raise Refused(Reason.USAGE, sentence)
+        with suggesting(request.catalog, request.table):
+            table = open_table(request.catalog, request.table)
+        check(table, request)  # refuse at the start what would be refused later
+        with view.bar(request.table, quiet=as_json or no_wait) as bar:
+            job = fleet.submit(request, told=bar.told)
+            if no_wait:
+                queued = {"job": job.id, "table": request.table, "status": "queued"}
+                print_json(queued) if as_json else click.echo(job.id)
+                return
+            report = job.wait(progress=bar.show)
+    except Exception as error:  # storage and catalogs raise what their clients raise
+        if not as_json:
+            raise
+        report = Report(
+            job=request.job,
+            table=request.table,
+            catalog=request.catalog,
+            operation=request.operation,
+            status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
+            reason=str(error) if isinstance(error, IcefleetError) else failure_text(error),
+        )
+    end(report, as_json)
+
+
+def failure_text(error: Exception) -> str:
+    """An error of a catalog's or a storage's client in a line, with what to do where that is known."""
+    line = next(iter(masked(str(error)).strip().splitlines()), "") or type(error).__name__
+    hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    return f"{line} ({type(error).__name__}){hint}"
+
+
+def dry_run(request: Request, *, as_json: bool) -> None:
+    """Show what a request would do."""
+    with suggesting(request.catalog, request.table):
+        planned = Fleet().planned(request).plan
+    if as_json:
+        # Without what tells this plan apart from one that is carried out: no job has it.
+        print_json(
+            planned.model_dump(
+                mode="json",
+                exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True},
+            )
+        )
+    else:
+        view.show_plan(planned)
+
+
+def show(report: Report, as_json: bool) -> None:
+    """Print how a job ended."""
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+    else:
+        view.show_report(report)
+
+
+def end(report: Report, as_json: bool) -> NoReturn:
+    """Print how a job ended, and exit with what that means."""
+    show(report, as_json)
+    sys.exit(report.exit_status)
+
+
+def fail(error: IcefleetError, as_json: bool) -> NoReturn:
+    """Print what went wrong, and exit with what that means."""
+    if as_json:
+        print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
+    else:
+        view.show_error(error)
+    sys.exit(error.exit_status)
+
+
+def print_json(value: object) -> None:
+    """One JSON value on one line."""
+    click.echo(json.dumps(value))

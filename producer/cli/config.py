@@ -1,0 +1,44 @@
+"""The command that shows how a machine is configured."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from pyiceberg.utils.config import Config
+
+from producer.cli import render as view
+from producer.cli.common import JSON, print_json
+from producer.common.redaction import masked
+from producer.common.settings import Settings
+
+
+@click.command()
+@JSON
+def config(as_json: bool) -> None:
+    """Show every setting, its value and where it comes from.
+
+    \b
+    Example:
+      ICEFLEET_BROKER_URL=redis://localhost:6379/0 icefleet config
+    """
+    rows = [
+        (name, masked(value), _source(name, source), text) for name, value, source, text in Settings.load().described()
+    ]
+    for catalog in Config().get_known_catalogs():
+        kind = (Config().get_catalog_config(catalog) or {}).get("type", "")
+        rows.append((f"catalog {catalog}", str(kind), "pyiceberg", "as PyIceberg is configured"))
+    for name, nearest in Settings.unknown():
+        meant = f"no setting: is {nearest} meant?" if nearest else "no setting"
+        rows.append((name, "", _source(name, "set"), meant))
+    if as_json:
+        keys = ("setting", "value", "from", "description")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        view.show_settings(rows)
+
+
+def _source(name: str, source: str) -> str:
+    if source == "default":
+        return source
+    return "environment" if name in {key.upper() for key in os.environ} else ".env"

@@ -1,0 +1,158 @@
+"""The command line: ``icefleet``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points, version
+from typing import Any, NoReturn
+
+import click
+
+from icefleet_main import hidden
+from producer.common.errors import Failed, IcefleetError, Reason, Refused
+from producer.common.redaction import mask_logs, masked
+
+#: The commands of this package: the module that each is in, and its line in the list of commands. Modules are loaded
+#: when their command is asked for, so that the list does not wait for what commands need.
+_OWN = {
+    "plan": ("convert_compact", "Show what a conversion of TABLE would do. Nothing is written."),
+    "convert": (
+        "convert_compact",
+        "Turn the equality deletes of TABLE (namespace.table) into position deletes (v2) or deletion vectors (v3).",
+    ),
+    "compact": (
+        "convert_compact",
+        "Rewrite small, oversized and delete-laden files of TABLE (namespace.table) into well-sized ones.",
+    ),
+    "status": ("jobs", "Show how far JOB is, or how it ended."),
+    "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
+    "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),
+    "resume": ("jobs", "Take up JOB after an interruption: what is staged stays staged, the rest is done."),
+    "jobs": ("jobs", "List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason."),
+    "config": ("config", "Show every setting, its value and where it comes from."),
+}
+
+
+class Commands(click.Group):
+    """The commands of this package, and those that other packages register as entry points."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands; of this package's without loading them."""
+        lines = []
+        for name in self.list_commands(ctx):
+            if name in _OWN:
+                lines.append((name, _OWN[name][1]))
+            elif (command := self.get_command(ctx, name)) is not None and not command.hidden:
+                lines.append((name, command.get_short_help_str(limit=formatter.width)))
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in order."""
+        found = {entry.name for entry in entry_points(group="icefleet.commands")}
+        return sorted({*_OWN, *found})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name; one whose package is not installed says what is missing."""
+        if cmd_name in _OWN:
+            own: click.Command = getattr(import_module(f"producer.cli.{_OWN[cmd_name][0]}"), cmd_name)
+            return own
+        for entry in entry_points(group="icefleet.commands", name=cmd_name):
+            if (sentence := hidden("tasks", "workers")) is not None:
+                return _unavailable(cmd_name, "not here: a module hides Icefleet's", sentence)
+            try:
+                command: click.Command = entry.load()
+            except ModuleNotFoundError as error:
+                extra = f"install icefleet[{cmd_name}]"  # what brings it has the command's name
+                needs = f"{cmd_name} needs {error.name}, which is not installed here: {extra}."
+                return _unavailable(cmd_name, f"needs {error.name}: {extra}", needs)
+            return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; where there is none of its name, the error suggests the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not close or "mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what Icefleet refuses becomes a sentence and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except IcefleetError as error:
+            _fail(error)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt):
+            raise
+        except Exception as error:  # catalogs and storage raise what their clients raise
+            if ctx.params.get("verbose"):
+                click.echo(masked(traceback.format_exc()), err=True)
+            if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
+                _fail(_redis_lost(error))
+            from producer.cli.common import failure_text
+
+            _fail(Failed(f"{failure_text(error)}; icefleet -v shows the stack"))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("icefleet"), prog_name="icefleet")
+@click.option("-v", "--verbose", is_flag=True, help="Log what is being done, to standard error.")
+def main(verbose: bool) -> None:
+    """Keep Apache Iceberg tables fast to read while streams write to them.
+
+    \b
+    Examples:
+      icefleet plan db.events                 what would be done, and why
+      icefleet convert db.events              equality deletes become position deletes or vectors
+      icefleet compact db.events              small and delete-laden files become well-sized ones
+      icefleet worker                         serve the fleet from this machine
+    """
+    _warn_of_unknown_variables()
+    level = logging.INFO if verbose else logging.CRITICAL  # what matters is in the report
+    mask_logs()
+    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+def _fail(error: IcefleetError) -> NoReturn:
+    from producer.cli.common import fail
+
+    fail(error, "--json" in sys.argv)
+
+
+def _warn_of_unknown_variables() -> None:
+    from producer.cli.render import show_warning
+    from producer.common.settings import Settings
+
+    for name, nearest in Settings.unknown():
+        meant = f"is {nearest} meant?" if nearest else "`icefleet config` lists them."
+        show_warning(f"{name} is set and is no setting of Icefleet: {meant}")
+
+
+def _redis_lost(error: Exception) -> Failed:
+    """A connection that broke while a command was at work; what it could not do at its start is refused there."""
+    from producer.common.broker_address import unanswered
+    from producer.common.settings import Settings
+
+    settings = Settings.load()
+    refused = unanswered(settings.redis_url or settings.broker_url, error)
+    return Failed(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
+
+
+def _unavailable(name: str, why: str, sentence: str) -> click.Command:
+    """A command that says why it cannot be run here."""
+
+    @click.command(name, help=f"({why})", context_settings={"ignore_unknown_options": True})
+    @click.argument("rest", nargs=-1)
+    def unavailable(rest: tuple[str, ...]) -> None:
+        raise Refused(Reason.CONFIGURATION, sentence)
+
+    return unavailable

@@ -1,1 +1,0 @@
-"""The commands of ``icefleet``, by what they are about."""

@@ -1,0 +1,177 @@
+"""Settings: every ``ICEFLEET_…`` variable, its default and its range, in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
+
+from producer.common.broker_address import check_address
+from producer.common.errors import Reason, Refused
+from producer.common.redaction import learn_address
+from producer.common.sizes import parse_size
+
+PREFIX = "ICEFLEET_"
+
+#: Variables with the prefix that are no settings: the folder of foreign tables that conformance tests read.
+_NO_SETTINGS: Final = frozenset({f"{PREFIX}FIXTURES"})
+
+
+def _megabytes(value: object) -> object:
+    """MB as they are, or a size with its unit in MB."""
+    if not isinstance(value, str) or value.strip().lstrip("-").isdigit():
+        return value
+    try:
+        size = parse_size(value)
+    except ValueError:
+        size = 1
+    if value.strip().replace(".", "").isdigit() or 0 < size < 1 << 20:
+        raise ValueError("give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB")
+    return size >> 20
+
+
+Seconds = Annotated[int, Field(gt=0)]
+Megabytes = Annotated[int, BeforeValidator(_megabytes)]
+
+
+class Settings(BaseSettings):
+    """What a process of Icefleet is configured with; read from the environment, then from a file ``.env``.
+
+    Values are checked when they are read: :meth:`load` raises
+    :class:`~producer.common.errors.Refused` and names the variable.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+
+    broker_url: str = Field("", description="Celery broker, such as redis://host:6379/0; empty: work in this process")
+    board_url: str = Field(
+        "", description="Redis for reports, locks and the list of jobs; empty: the broker if it is Redis"
+    )
+    catalogs: str = Field("default", description="catalogs whose tables the sweeper looks after, separated by commas")
+
+    unit_mb: Megabytes = Field(
+        256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split"
+    )
+    max_attempts: int = Field(3, ge=1, le=100, description="times that a unit is tried before it counts as failed")
+    max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
+    commit_attempts: int = Field(20, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
+
+    give_up_hours: int = Field(
+        24, ge=1, le=8760, description="hours that a job waits for a storage, catalog or Redis that is away"
+    )
+
+    cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
+    heap_mb: Megabytes = Field(
+        0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most"
+    )
+    memory_mb: Megabytes = Field(
+        0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
+    )
+    scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
+    state_dir: str = Field(
+        "", description="where Flower and the sweeper's clock keep what they know; empty: ~/.local/state/icefleet"
+    )
+
+    unit_seconds: Seconds = Field(
+        3600, description="soft time limit of one unit in seconds; the hard one is a minute later"
+    )
+    shutdown_seconds: Seconds = Field(
+        300, description="seconds for which a worker that is told to stop finishes what it holds"
+    )
+    sweep_seconds: Seconds = Field(60, description="seconds between the sweeper's looks for jobs that lost a message")
+    lease_seconds: Seconds = Field(
+        45, ge=3, description="seconds for which a worker may be silent before others take what it holds"
+    )
+    recycle_units: int = Field(10_000, ge=1, description="units after which a worker child is replaced by a fresh one")
+    report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")
+
+    @field_validator("catalogs")
+    @classmethod
+    def _some_catalog(cls, value: str) -> str:
+        if not any(name.strip() for name in value.split(",")):
+            raise ValueError("names no catalog")
+        return value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _broker(cls, value: str) -> str:
+        return check_address(value)
+
+    @field_validator("board_url")
+    @classmethod
+    def _board(cls, value: str) -> str:
+        return check_address(value, redis_only=True)
+
+    @field_validator("heap_mb", "memory_mb")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < 256:
+            raise ValueError("is less than Spark needs: 256 at least, or 0 to choose by the machine")
+        return value
+
+    @classmethod
+    def load(cls) -> Settings:
+        """The settings of this process; refuses a value that is out of its range and says which."""
+        try:
+            settings = cls()
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = "_".join(str(part) for part in first["loc"])
+            if field.endswith("_url"):
+                learn_address(str(first["input"]))  # or its password would be shown
+            about = cls.model_fields[field].description
+            sentence = f"{first['input']!r}: {first['msg'].removeprefix('Value error, ')} ({about})."
+            raise Refused(Reason.CONFIGURATION, f"{PREFIX}{field.upper()}={sentence}") from error
+        learn_address(settings.broker_url)
+        learn_address(settings.board_url)
+        return settings
+
+    @classmethod
+    def unknown(cls) -> list[tuple[str, str]]:
+        """Variables with the prefix that are no setting, each with the name of the nearest one, or none."""
+        known = [PREFIX + name.upper() for name in cls.model_fields]
+        given = {name.upper() for name in (*os.environ, *DotEnvSettingsSource(cls).env_vars)}
+        odd = sorted(name for name in given - {*known, *_NO_SETTINGS} if name.startswith(PREFIX))
+        return [(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), "")) for name in odd]
+
+    @property
+    def local(self) -> bool:
+        """Whether jobs run in the calling process, for want of a broker."""
+        return not self.broker_url
+
+    @property
+    def redis_url(self) -> str:
+        """Where the board is kept; empty when there is no Redis."""
+        return self.board_url or (self.broker_url if self.broker_url.startswith(("redis://", "rediss://")) else "")
+
+    @property
+    def catalog_names(self) -> tuple[str, ...]:
+        """The catalogs that the sweeper visits."""
+        return tuple(name.strip() for name in self.catalogs.split(",") if name.strip())
+
+    @property
+    def state_folder(self) -> Path:
+        """Where processes keep what they know from one start to the next."""
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return Path(self.state_dir) if self.state_dir else Path(home) / "icefleet"
+
+    @property
+    def hard_limit(self) -> int:
+        """Seconds after which a unit's process is killed; a message is redelivered only later than that."""
+        return self.unit_seconds + 60
+
+    @property
+    def visibility_timeout(self) -> int:
+        """Seconds after which Redis gives an unacknowledged message to another worker (counted once, from delivery)."""
+        return self.hard_limit + self.shutdown_seconds + 600
+
+    def described(self) -> Iterator[tuple[str, str, str, str]]:
+        """Each setting as (variable, value, source, description)."""
+        for name, field in type(self).model_fields.items():
+            source = "set" if name in self.model_fields_set else "default"
+            yield PREFIX + name.upper(), str(getattr(self, name)), source, field.description or ""

@@ -1,0 +1,137 @@
+"""Opening of tables through PyIceberg's catalogs, with errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+import pydantic
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    UnauthorizedError,
+    ValidationError,
+)
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
+from pyiceberg.utils.config import Config
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from producer.common.errors import Corrupt, Reason, Refused
+from producer.common.redaction import learn
+from producer.iceberg.unsupported_columns import unloadable_column
+
+
+def open_catalog(name: str) -> Catalog:
+    """The catalog that PyIceberg's configuration knows by ``name``.
+
+    Raises:
+        Refused: there is no such catalog, or it does not answer.
+    """
+    try:
+        return load_catalog(name)
+    except (ValueError, ModuleNotFoundError) as error:
+        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_others(name)}"
+        raise Refused(
+            Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)})."
+        ) from error
+    except Exception as error:  # each kind of catalog raises what its client raises
+        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {_line(error)}") from error
+
+
+def open_table(catalog: str, table: str) -> Table:
+    """A freshly loaded table.
+
+    Raises:
+        Refused: there is no such catalog or table, access is denied, or its version or a column type is not known.
+        Corrupt: the table's metadata file is missing or cannot be read.
+    """
+    opened = open_catalog(catalog)
+    try:
+        loaded = _load(opened, table)
+        learn(loaded.io.properties)  # with credentials that the catalog hands out
+        return loaded
+    except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
+        raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise Refused(Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}.") from error
+    except (ValidationError, pydantic.ValidationError) as error:
+        if (column := unloadable_column(error)) is not None:
+            name, type_ = column
+            sentence = f"Column {name} of {table} is of type {type_}: tables with such columns are not read so far."
+            raise Refused(Reason.COLUMN_TYPE, sentence) from error
+        kind, message = _first(error)
+        if kind == "union_tag_invalid":  # PyIceberg tells versions apart by this field
+            sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."
+            raise Refused(Reason.FORMAT_VERSION, sentence) from error
+        raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
+    except FileNotFoundError as error:
+        raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
+    except OSError:
+        raise  # requests says so of answers that are no JSON, which are ValueErrors to it too
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise Corrupt(f"The metadata of {table} cannot be read: {type(error).__name__}: {_line(error)}.") from error
+
+
+@retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)
+def _load(catalog: Catalog, table: str) -> Table:
+    """Load a table; again when its metadata file is gone, which a commit that was quicker may have deleted."""
+    return catalog.load_table(table)
+
+
+def table_names(catalog: Catalog) -> Iterator[str]:
+    """Every table of a catalog, nested namespaces included."""
+    pending: list[Identifier] = list(catalog.list_namespaces())
+    while pending:
+        namespace = pending.pop()
+        for identifier in catalog.list_tables(namespace):
+            yield ".".join(identifier)
+        try:
+            pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
+        except (NotImplementedError, NoSuchNamespaceError):
+            continue  # this kind of catalog has no nested namespaces
+
+
+def nearest_table(catalog: str, table: str) -> str | None:
+    """The table whose name is most like one that does not exist; None if none is, or nobody may list them."""
+    namespace, _, name = table.rpartition(".")
+    try:
+        opened = open_catalog(catalog)
+        namespaces = [".".join(found) for found in opened.list_namespaces()]
+        like = [namespace, *get_close_matches(namespace, namespaces, n=2)]
+        found = [".".join(found) for space in dict.fromkeys(like) for found in _listed(opened, space)]
+    except Exception:  # it is a suggestion, and whoever may load a table need not have the right to list
+        return None
+    close = get_close_matches(table, found, n=1, cutoff=0.7)
+    return next(iter(close or [other for other in found if other.rpartition(".")[2] == name]), None)
+
+
+def _listed(catalog: Catalog, namespace: str) -> list[Identifier]:
+    try:
+        return catalog.list_tables(namespace)
+    except NoSuchNamespaceError:
+        return []
+
+
+def _others(name: str) -> str:
+    """The catalogs that are configured, where one is not."""
+    known = Config().get_known_catalogs()
+    return f", or name one that is configured: {', '.join(known)}" if known and name not in known else ""
+
+
+def _first(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:
+    """What is wrong first, by pydantic's name of it and in a sentence."""
+    for told in (error, error.__cause__):
+        if isinstance(told, pydantic.ValidationError):
+            first = told.errors()[0]
+            return first["type"], first["msg"]
+    return "", _line(error)
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -1,0 +1,217 @@
+"""The table properties that Icefleet goes by, checked before a job begins: what cannot be read is refused at planning.
+
+Whoever uses a property reads it on its own, for ``workers`` imports nothing of ``producer``; a test holds both against
+each other. Properties that are not listed here are texts that may be anything, or are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+
+from producer.common.errors import Reason, Refused
+from producer.model.job import Operation
+
+MANIFEST_CODEC: Final = "write.manifest.compression-codec"
+MANIFEST_LEVEL: Final = "write.manifest.compression-level"
+MANIFEST_SIZE: Final = "commit.manifest.target-size-bytes"
+MANIFEST_SIZE_DEFAULT: Final = 8 << 20
+LOCATION_PROVIDER: Final = "write.py-location-provider.impl"
+
+#: Iceberg's names of the codecs of manifests, and Avro's.
+_MANIFEST_CODECS: Final = {"uncompressed": "null", "gzip": "deflate", "snappy": "snappy", "zstd": "zstandard"}
+_MANIFEST_LEVELS: Final = {"deflate": range(10), "zstandard": range(-7, 23)}
+_DATA_CODECS: Final = ("uncompressed", "gzip", "snappy", "zstd", "brotli", "lz4", "lz4_raw")
+_DATA_LEVELS: Final = ("gzip", "zstd", "brotli")
+_FILTER: Final = "write.parquet.bloom-filter-"
+
+#: The first numbers that do not fit into Iceberg's int and long.
+_INT: Final = 1 << 31
+_LONG: Final = 1 << 63
+_FOLDERS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+
+#: Says what a value must be, or raises ValueError where it is none.
+_Check = Callable[[str], None]
+
+
+def manifest_codec(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Avro's name of the codec that manifests and manifest lists get, and its level.
+
+    Raises:
+        Refused: Iceberg has no such codec for them, or the codec no such level.
+    """
+    name = properties.get(MANIFEST_CODEC, "gzip")
+    codec = _MANIFEST_CODECS.get(name.lower())
+    if codec is None:
+        raise _refused(MANIFEST_CODEC, name, f"one of {', '.join(_MANIFEST_CODECS)}")
+    level = properties.get(MANIFEST_LEVEL)
+    levels = _MANIFEST_LEVELS.get(codec)
+    if level is None or levels is None:
+        return codec, None
+    if not _is_whole(level) or int(level) not in levels:
+        raise _refused(MANIFEST_LEVEL, level, f"a level of {name}, {levels[0]} to {levels[-1]}")
+    return codec, int(level)
+
+
+def manifest_size(properties: Mapping[str, str]) -> int:
+    """Bytes after which a manifest is closed and another one begun.
+
+    Raises:
+        Refused: it is no number above 0.
+    """
+    text = properties.get(MANIFEST_SIZE, str(MANIFEST_SIZE_DEFAULT))
+    _check(properties, MANIFEST_SIZE, _positive_long)
+    return int(text)
+
+
+def check_properties(metadata: TableMetadata, operation: Operation) -> None:
+    """Refuse a table whose properties or location cannot be what the operation needs of them.
+
+    Raises:
+        Refused: names the property and its value.
+    """
+    properties = metadata.properties
+    try:
+        _folder(metadata.location)
+    except ValueError as error:
+        sentence = f"The table's location={metadata.location!r} is not {error}: move the table."
+        raise Refused(Reason.CONFIGURATION, sentence) from error
+    manifest_codec(properties)
+    for name, check in _checks(metadata, operation):
+        _check(properties, name, check)
+    prefixes = ("write.parquet",) if operation is Operation.COMPACT else ("write.delete.parquet", "write.parquet")
+    _check_compression(properties, prefixes)
+    try:
+        load_location_provider(metadata.location, properties)
+    except Exception as error:  # it runs code of whoever made the table
+        value = properties.get(LOCATION_PROVIDER)
+        if value is None:
+            raise
+        raise _refused(LOCATION_PROVIDER, value, f"a location provider that can be loaded ({error})") from error
+
+
+def _checks(metadata: TableMetadata, operation: Operation) -> Iterator[tuple[str, _Check]]:
+    yield MANIFEST_SIZE, _positive_long
+    yield from ((name, _folder) for name in _FOLDERS)
+    yield "schema.name-mapping.default", _name_mapping
+    yield "write.delete.granularity", _one_of("file", "partition")
+    yield "write.object-storage.enabled", _truth
+    yield "write.object-storage.partitioned-paths", _truth
+    # What the catalogs that PyIceberg implements look at when they write metadata.
+    yield "write.metadata.previous-versions-max", _whole
+    yield "write.metadata.delete-after-commit.enabled", _truth
+    if operation is not Operation.COMPACT:
+        return
+    yield "write.metadata.metrics.max-inferred-column-defaults", _whole
+    yield "write.parquet.row-group-size-bytes", _positive
+    yield "write.parquet.row-group-limit", _positive
+    yield "write.parquet.page-size-bytes", _positive
+    yield "write.parquet.page-row-limit", _positive
+    yield "write.parquet.page-version", _one_of("v1", "v2")
+    yield "write.parquet.dict-size-bytes", _positive
+    yield f"{_FILTER}max-bytes", _positive
+    for column in metadata.schema().column_names:
+        if metadata.properties.get(f"{_FILTER}enabled.column.{column}", "").lower() == "true":
+            yield f"{_FILTER}fpp.column.{column}", _share
+            yield f"{_FILTER}ndv.column.{column}", _positive_long
+
+
+def _check(properties: Mapping[str, str], name: str, check: _Check) -> None:
+    value = properties.get(name)
+    if value is None:
+        return
+    try:
+        check(value)
+    except ValueError as error:
+        raise _refused(name, value, str(error)) from error
+
+
+def _check_compression(properties: Mapping[str, str], prefixes: tuple[str, ...]) -> None:
+    """As ``workers.formats.compression`` reads it: a name under the first prefix comes before one under the second."""
+    codec_name, codec = _first(properties, prefixes, "compression-codec")
+    if codec is not None and codec.lower() not in _DATA_CODECS:
+        raise _refused(codec_name, codec, f"one of {', '.join(_DATA_CODECS)}")
+    level_name, level = _first(properties, prefixes, "compression-level")
+    codec = (codec or "zstd").lower()
+    if level is None or codec not in _DATA_LEVELS:
+        return
+    import pyarrow as pa  # applications that only enqueue need not wait for it
+
+    try:
+        pa.Codec(codec, compression_level=int(level))
+    except (ValueError, OSError) as error:
+        raise _refused(level_name, level, f"a level of {codec}") from error
+
+
+def _first(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> tuple[str, str | None]:
+    for prefix in prefixes:
+        if (key := f"{prefix}.{name}") in properties:
+            return key, properties[key]
+    return f"{prefixes[-1]}.{name}", None
+
+
+def _refused(name: str, value: str, expected: str) -> Refused:
+    shown = value if len(value) <= 100 else f"{value[:100]}…"
+    return Refused(Reason.CONFIGURATION, f"The table's property {name}={shown!r} is not {expected}: change it.")
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole(text: str) -> None:
+    if not _is_whole(text) or abs(int(text)) >= _INT:
+        raise ValueError("a whole number of 32 bits")
+
+
+def _positive(text: str) -> None:
+    if not _is_whole(text) or not 0 < int(text) < _INT:
+        raise ValueError(f"a whole number from 1 to {_INT - 1}")
+
+
+def _positive_long(text: str) -> None:
+    if not _is_whole(text) or not 0 < int(text) < _LONG:
+        raise ValueError(f"a whole number from 1 to {_LONG - 1}")
+
+
+def _folder(text: str) -> None:
+    """Paths are read as URIs: what follows these characters would be cut off, and files overwrite each other."""
+    if "#" in text or "?" in text:
+        raise ValueError("a path without '#' and '?', where PyIceberg cuts paths off")
+
+
+def _share(text: str) -> None:
+    try:
+        found = 0 < float(text) < 1
+    except ValueError:
+        found = False
+    if not found:
+        raise ValueError("a number between 0 and 1")
+
+
+def _truth(text: str) -> None:
+    if text.lower() not in ("true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"):
+        raise ValueError("true or false")
+
+
+def _one_of(*names: str) -> _Check:
+    def check(text: str) -> None:
+        if text.lower() not in names:
+            raise ValueError(" or ".join(names))
+
+    return check
+
+
+def _name_mapping(text: str) -> None:
+    try:
+        parse_mapping_from_json(text)
+    except ValueError as error:
+        raise ValueError("a name mapping in JSON") from error

@@ -1,0 +1,193 @@
+"""What is asked of the fleet and what it answers: requests, where jobs stand, reports. Frozen, kept as JSON."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+from urllib.parse import quote, unquote
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from producer.common.errors import Reason, Refused
+
+#: It is the name of the folder of the job's records.
+_TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+class Value(BaseModel):
+    """A frozen value object that knows its JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Operation(StrEnum):
+    """The kinds of work."""
+
+    CONVERT = "convert"
+    COMPACT = "compact"
+
+
+class Status(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    PLANNING = "planning"
+    STAGING = "staging"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    NOTHING_TO_DO = "nothing_to_do"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the job."""
+        return self in ENDED
+
+
+ENDED = frozenset(
+    {Status.COMMITTED, Status.NOTHING_TO_DO, Status.PARTIAL, Status.FAILED, Status.REFUSED, Status.CANCELLED}
+)
+
+#: What may follow what; a status that is missing here is the end.
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.QUEUED: frozenset({Status.PLANNING, Status.CANCELLED, Status.REFUSED, Status.FAILED}),
+    Status.PLANNING: frozenset({Status.STAGING, Status.COMMITTING}) | ENDED,
+    Status.STAGING: frozenset({Status.COMMITTING, Status.CANCELLED, Status.FAILED}),
+    Status.COMMITTING: frozenset({Status.PLANNING, Status.COMMITTED, Status.PARTIAL, Status.FAILED, Status.CANCELLED}),
+}
+
+
+class Request(Value):
+    """What is asked for: one operation on one branch of one table."""
+
+    #: Says which table it is about, so that a job can be found again without any register.
+    job: str
+    operation: Operation = Operation.CONVERT
+    catalog: str = "default"
+    table: str
+    branch: str = "main"
+    #: A filter as PyIceberg parses it; it must select whole partitions.
+    where: str | None = None
+    #: Commit all units or none.
+    all_or_nothing: bool = False
+    #: How a compaction is to be done, by the names that users know, as they gave them; empty for a conversion.
+    options: dict[str, str] = Field(default_factory=dict)
+    submitted: float = 0.0
+
+    @classmethod
+    def new(
+        cls,
+        table: str,
+        *,
+        operation: Operation = Operation.CONVERT,
+        catalog: str = "default",
+        branch: str = "main",
+        where: str | None = None,
+        all_or_nothing: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """A request with a fresh job id; refuses a table name without a namespace."""
+        if "." not in table.strip(".") or not all(table.split(".")):
+            raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
+        now = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        names = (quote(catalog, safe=""), quote(table, safe="."))
+        return cls(
+            job=":".join((operation, *names, f"{stamp}-{secrets.token_hex(4)}")),
+            operation=operation,
+            catalog=catalog,
+            table=table,
+            branch=branch,
+            where=where,
+            all_or_nothing=all_or_nothing,
+            options=dict(options or {}),
+            submitted=now,
+        )
+
+    @property
+    def token(self) -> str:
+        """The part of the job's id that file names carry."""
+        return JobId.parse(self.job).token
+
+
+#: The last part of a job's id, as requests make it: names of files and folders carry it.
+_TOKEN = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+
+
+class JobId(Value):
+    """A job's id taken apart: it names its table, so that storage alone can tell how the job stands."""
+
+    operation: Operation
+    catalog: str
+    table: str
+    token: str
+
+    @property
+    def submitted(self) -> float | None:
+        """When the job was asked for, in seconds since 1970; None where the id names no such time."""
+        try:
+            return datetime.strptime(f"{self.token[:15]}+0000", "%Y%m%dT%H%M%S%z").timestamp()
+        except ValueError:
+            return None
+
+    @property
+    def about(self) -> tuple[Operation, str, str]:
+        """What is done, in which catalog, to which table."""
+        return self.operation, self.catalog, self.table
+
+    @classmethod
+    def parse(cls, job: str) -> Self:
+        """Take ``job`` apart; refuses what is not a job id."""
+        parts = job.split(":")
+        if len(parts) != 4 or parts[0] not in set(Operation) or not all(parts) or not _TOKEN.fullmatch(parts[3]):
+            raise Refused(Reason.UNKNOWN_JOB, f"{job!r:.200} is not a job id: `icefleet jobs` lists them.")
+        operation, catalog, table, token = parts
+        return cls(operation=Operation(operation), catalog=unquote(catalog), table=unquote(table), token=token)
+
+
+class Failure(Value):
+    """A unit that ended without being staged, or staged without being committed."""
+
+    unit: int
+    partition: str
+    reason: str
+
+
+class Report(Value):
+    """How a job ended, or how far it has come."""
+
+    job: str
+    table: str
+    catalog: str = "default"
+    operation: Operation = Operation.CONVERT
+    status: Status
+    snapshot_id: int | None = None
+    units: int = 0
+    failed_units: int = 0
+    removed_equality_delete_files: int = 0
+    added_position_delete_files: int = 0
+    added_dvs: int = 0
+    added_position_deletes: int = 0
+    rewritten_data_files: int = 0
+    added_data_files: int = 0
+    removed_delete_files: int = 0
+    #: Of all files that were removed and added, data and deletes.
+    removed_bytes: int = 0
+    added_bytes: int = 0
+    seconds: float = 0.0
+    #: A sentence for whoever reads the report: why nothing was done, or what went wrong.
+    reason: str | None = None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """What the command line exits with."""
+        return {Status.PARTIAL: 3, Status.REFUSED: 2, Status.FAILED: 1, Status.CANCELLED: 1}.get(self.status, 0)

@@ -1,0 +1,211 @@
+"""The options of a compaction, by the names and defaults that users know from Iceberg's ``rewrite_data_files``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from producer.common.errors import Reason, Refused
+from producer.common.sizes import parse_size
+from producer.model.plan import Strategy
+
+
+class Tier(StrEnum):
+    """How thorough a compaction is: presets over the other options, of which each may be given all the same.
+
+    * ``minor`` keeps up with a stream: it takes small files only, those below ``min-file-size-bytes``, which is an
+      eighth of the target here. Five of them in a partition are merged; one that any delete file reaches is taken
+      at once, since the fresh deletes of a stream are for what it wrote just before. Larger files are left alone,
+      whatever their deletes, and are not split.
+    * ``major`` does what the thresholds say.
+    * ``full`` rewrites every file.
+    """
+
+    MINOR = "minor"
+    MAJOR = "major"
+    FULL = "full"
+
+
+class JobOrder(StrEnum):
+    """Which file groups come first."""
+
+    NONE = "none"
+    BYTES_ASC = "bytes-asc"
+    BYTES_DESC = "bytes-desc"
+    FILES_ASC = "files-asc"
+    FILES_DESC = "files-desc"
+
+
+#: What each tier gives where the option itself is not given.
+PRESETS: Final[Mapping[Tier, Mapping[str, str]]] = MappingProxyType(
+    {
+        # Its min-file-size-bytes follows from the target: see producer/planning/rewrite_options.py.
+        Tier.MINOR: {"delete-file-threshold": "1"},
+        Tier.MAJOR: {},
+        Tier.FULL: {"rewrite-all": "true"},
+    }
+)
+
+
+def _names(text: object) -> object:
+    """Names separated by commas."""
+    return tuple(name.strip() for name in text.split(",")) if isinstance(text, str) else text
+
+
+def _bytes(text: object) -> object:
+    """Bytes of a size such as ``128MB``."""
+    return parse_size(text) if isinstance(text, str) else text
+
+
+Size = Annotated[int, Field(ge=1, lt=1 << 63), BeforeValidator(_bytes)]
+Count = Annotated[int, Field(ge=1, lt=1 << 63)]
+
+
+class Options(BaseModel):
+    """What is asked of a compaction; None where the table, or another option, decides.
+
+    The fields' descriptions are what ``icefleet compact --help`` says of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+
+    tier: Tier = Field(Tier.MAJOR, description="minor: small files only; major: what the thresholds say; full: all.")
+    strategy: Strategy = Field(Strategy.BINPACK, description="How rows are arranged: binpack, sort or zorder.")
+    sort_order: str | None = Field(
+        None, min_length=1, description='Such as "id desc nulls last, bucket(16, name)"; default: the table\'s order.'
+    )
+    zorder: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)] = Field(
+        (), description="Columns whose values are interleaved, separated by commas."
+    )
+    target_file_size_bytes: Size | None = Field(
+        None, description="What a file is to measure; default: write.target-file-size-bytes of the table, or 512 MB."
+    )
+    min_file_size_bytes: Annotated[int, Field(ge=0, lt=1 << 63), BeforeValidator(_bytes)] | None = Field(
+        None, description="Smaller files are rewritten; default: 75 % of the target."
+    )
+    max_file_size_bytes: Size | None = Field(None, description="Larger files are split; default: 180 % of the target.")
+    min_input_files: Count = Field(5, description="So many files in a group are rewritten in any case; default: 5.")
+    rewrite_all: bool = Field(False, description="Rewrite every file, whatever its size and deletes.")
+    max_file_group_size_bytes: Size = Field(
+        100 << 30, description="What is rewritten in one go at most; default: 100 GB."
+    )
+    max_files_to_rewrite: Count | None = Field(None, description="Rewrite no more files than that; default: all.")
+    delete_file_threshold: Count | None = Field(
+        None, description="Rewrite files that so many delete files reach; default: no number is too many."
+    )
+    delete_ratio_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.3, description="Rewrite files of whose rows such a share is known to be deleted; default: 0.3."
+    )
+    rewrite_job_order: JobOrder = Field(
+        JobOrder.NONE, description="none, bytes-asc, bytes-desc, files-asc or files-desc: which groups come first."
+    )
+    output_spec_id: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="The partition spec that files are written under; default: the table's."
+    )
+    use_starting_sequence_number: bool = Field(
+        True, description="Written files count as old as the snapshot they come from; on by default."
+    )
+    remove_dangling_deletes: bool = Field(
+        True, description="Drop delete files that reach no data file any more; on by default."
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Options out of their text; those of the tier fill in what is not given.
+
+        Raises:
+            Refused: an option is unknown, has a value that is not allowed, or does not go with another one.
+        """
+        for name in given:
+            if name not in NAMES:
+                raise Refused(Reason.USAGE, f"There is no option {name!r}{_meant(name)}.")
+        given = _zordered(given)
+        try:
+            tier = cls.model_validate({"tier": given["tier"]} if "tier" in given else {}).tier
+            options = cls.model_validate({**PRESETS[tier], **_strategy(given)})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            raise Refused(Reason.USAGE, f"{name}={given[name]!r} is not allowed: {_allowed(name)}.") from error
+        options.check(given)
+        return options
+
+    def check(self, given: Mapping[str, str]) -> None:
+        """Refuse what does not go together, as far as that can be told without the table."""
+        for name, strategy in (("sort-order", Strategy.SORT), ("zorder", Strategy.ZORDER)):
+            if name in given and self.strategy is not strategy:
+                raise Refused(
+                    Reason.USAGE, f"{name}={given[name]!r} goes with strategy={strategy}, not {self.strategy}."
+                )
+        if self.strategy is Strategy.ZORDER and not self.zorder:
+            raise Refused(Reason.USAGE, "strategy=zorder needs columns: give them as zorder, such as zorder=id,day.")
+
+
+#: Every option by its name, with its field.
+NAMES: Final = MappingProxyType({str(field.alias): field for field in Options.model_fields.values()})
+
+_ALLOWED: Final = MappingProxyType(
+    {
+        "tier": f"one of {', '.join(Tier)}",
+        "strategy": f"one of {', '.join(Strategy)}",
+        "sort-order": "columns, such as id desc nulls last",
+        "zorder": "names of columns, separated by commas",
+        "min-file-size-bytes": "a whole number of bytes, 0 or more, or a size such as 96MB",
+        "delete-ratio-threshold": "a number above 0, 1 at most",
+        "rewrite-job-order": f"one of {', '.join(JobOrder)}",
+        "output-spec-id": "the id of a partition spec",
+    }
+)
+
+
+def text_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as requests carry them: numbers, truth values and lists of names become text, None is not given.
+
+    Sizes become bytes: workers of releases before know no units.
+    """
+    return {name: _text(name, value) for name, value in options.items() if value is not None}
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and name.endswith("-bytes"):
+        with suppress(ValueError):  # is refused with its text when it is parsed
+            return str(parse_size(value))
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _strategy(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The strategy follows from a sort order, or from columns to interleave, when it is not given."""
+    implied = [strategy for name, strategy in (("sort-order", "sort"), ("zorder", "zorder")) if name in given]
+    return {"strategy": implied[0], **given} if implied else given
+
+
+def _zordered(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Spark's procedure has z-order as a sort order: ``sort_order => 'zorder(a, b)'``."""
+    order = given.get("sort-order", "").strip()
+    if not (order.lower().startswith("zorder(") and order.endswith(")")) or given.get("strategy") == Strategy.BINPACK:
+        return given
+    rest = {name: text for name, text in given.items() if name not in ("sort-order", "strategy")}
+    return {**rest, "strategy": Strategy.ZORDER, "zorder": order[len("zorder(") : -1]}
+
+
+def _meant(name: str) -> str:
+    close = get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
+    return f": is {close[0]!r} meant?" if close else f"; there are {', '.join(NAMES)}"
+
+
+def _allowed(name: str) -> str:
+    if name in _ALLOWED:
+        return _ALLOWED[name]
+    if NAMES[name].annotation is bool:
+        return "true or false"
+    if name.endswith("-bytes"):
+        return "a whole number of bytes above 0, or a size such as 128MB"
+    return "a whole number from 1 on"

@@ -1,0 +1,102 @@
+"""Which partitions a ``--where`` selects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import (
+    bind,
+    expression_evaluator,
+    extract_field_ids,
+    inclusive_projection,
+    strict_projection,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
+from pyparsing import ParseException
+
+from producer.common.errors import Reason, Refused
+from producer.iceberg.partitions import partition_path, partition_type
+
+
+class Selection:
+    """A filter that selects whole partitions.
+
+    A partition of the default spec is either selected or not; one that the filter would cut in two is refused. A
+    partition of an older spec is selected when all of its rows are.
+
+    Raises:
+        Refused: the expression cannot be parsed, names an unknown column, or one that does not partition the table.
+    """
+
+    def __init__(self, where: str | None, metadata: TableMetadata) -> None:
+        self._where = where
+        self._metadata = metadata
+        self._schema = metadata.schema()
+        self._expression = _parse(where, self._schema) if where is not None else AlwaysTrue()
+        self._evaluators: dict[int, tuple[Callable[[Record], bool], Callable[[Record], bool]]] = {}
+        if where is not None:
+            self._check_columns(where)
+
+    @property
+    def everything(self) -> bool:
+        """Whether no filter was given."""
+        return self._where is None
+
+    def selects(self, spec_id: int, partition: Record) -> bool:
+        """Whether the partition belongs to the selection.
+
+        Raises:
+            Refused: only a part of the partition does.
+        """
+        if self.everything:
+            return True
+        if spec_id not in self._evaluators:
+            self._evaluators[spec_id] = self._evaluators_of(self._metadata.specs()[spec_id])
+        may, must = self._evaluators[spec_id]
+        if must(partition):
+            return True
+        if may(partition) and spec_id == self._metadata.default_spec_id:
+            label = partition_path(self._metadata, self._metadata.specs()[spec_id], partition)
+            raise Refused(
+                Reason.WHERE,
+                f"--where {self._where!r} selects only a part of partition {label}: select whole partitions.",
+            )
+        return False
+
+    def _evaluators_of(self, spec: PartitionSpec) -> tuple[Callable[[Record], bool], Callable[[Record], bool]]:
+        schema = Schema(*partition_type(self._metadata, spec).fields)
+        may = inclusive_projection(self._schema, spec)(self._expression)
+        must = strict_projection(self._schema, spec)(self._expression)
+        return expression_evaluator(schema, may, True), expression_evaluator(schema, must, True)
+
+    def _check_columns(self, where: str) -> None:
+        spec = self._metadata.spec()
+        sources = {field.source_id for field in spec.fields if not isinstance(field.transform, VoidTransform)}
+        others = extract_field_ids(bind(self._schema, self._expression, True)) - sources
+        if others:
+            name = self._schema.find_column_name(min(others))
+            columns = ", ".join(str(self._schema.find_column_name(source)) for source in sorted(sources))
+            hint = f"it is partitioned by {columns}" if columns else "it is not partitioned"
+            raise Refused(Reason.WHERE, f"--where {where!r}: {name} does not partition the table; {hint}.")
+
+
+def _parse(where: str, schema: Schema) -> BooleanExpression:
+    try:
+        expression = parse(where)
+    except ParseException as error:
+        sentence = f"--where {where!r} cannot be understood from character {error.loc + 1} on"
+        raise Refused(Reason.WHERE, f"{sentence}; an example: day = '2024-05-01' and region = 'eu'.") from error
+    except Exception as error:  # literals raise what they like
+        raise Refused(Reason.WHERE, f"--where {where!r} cannot be understood: {error}.") from error
+    try:
+        bind(schema, expression, True)
+    except Exception as error:  # unknown columns, and values that do not fit their column
+        sentence = str(error).strip().splitlines()[0].rstrip(".")
+        raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {sentence}.") from error
+    return expression

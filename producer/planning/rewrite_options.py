@@ -1,0 +1,142 @@
+"""What a compaction's options come to at one table: how it rewrites, and what it selects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import UnknownTransform, VoidTransform
+
+from producer.common.errors import Reason, Refused
+from producer.model.plan import Rewrite, SortKey, Strategy
+from producer.planning.options import JobOrder, Options, Tier
+from producer.planning.sort_order import find_column, parse_sort_order, sort_order_id, table_sort_order
+
+_TARGET: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
+_NO_LIMIT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Which files are rewritten, and together with which others."""
+
+    #: Bytes: smaller files are too small, larger ones too large.
+    min_size: int
+    target_size: int
+    max_size: int
+    #: Files of at least the least size are left alone, whatever else is so.
+    small_only: bool
+    #: Files, sizes and deletes do not matter.
+    everything: bool
+    min_input_files: int
+    #: Bytes that are rewritten together at most.
+    group_size: int
+    #: Files that are rewritten at most.
+    most_files: int
+    #: Delete files that are too many for one data file.
+    delete_files: int
+    #: Share of known deleted rows that is too much.
+    delete_ratio: float
+    order: JobOrder
+
+
+def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresholds]:
+    """Options as they apply to a table.
+
+    Raises:
+        Refused: they do not fit the table, or sizes are not in order.
+    """
+    target, least, most = _sizes(options, metadata)
+    order = _order(options, metadata)
+    rewrite = Rewrite(
+        strategy=options.strategy,
+        target_size=target,
+        min_size=least,
+        max_size=most,
+        spec_id=_spec(options, metadata),
+        schema_id=metadata.schema().schema_id,
+        keep_sequence_number=options.use_starting_sequence_number,
+        remove_dangling=options.remove_dangling_deletes,
+        order=order,
+        sort_order_id=sort_order_id(order, metadata) if order else 0,
+        zorder=_zorder(options, metadata),
+    )
+    thresholds = Thresholds(
+        min_size=least,
+        target_size=target,
+        max_size=most,
+        small_only=options.tier is Tier.MINOR,
+        everything=options.rewrite_all,
+        min_input_files=options.min_input_files,
+        group_size=options.max_file_group_size_bytes,
+        most_files=options.max_files_to_rewrite or _NO_LIMIT,
+        delete_files=options.delete_file_threshold or _NO_LIMIT,
+        delete_ratio=options.delete_ratio_threshold,
+        order=options.rewrite_job_order,
+    )
+    return rewrite, thresholds
+
+
+def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:
+    """Target, least and most bytes of a file."""
+    target, source = options.target_file_size_bytes, "target-file-size-bytes"
+    if target is None:
+        text = metadata.properties.get(_TARGET, str(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)).strip()
+        if not text.isdigit() or not 0 < int(text) < _NO_LIMIT:
+            raise Refused(
+                Reason.USAGE,
+                f"The table's property {_TARGET}={text!r} is no number of bytes: give target-file-size-bytes.",
+            )
+        target, source = int(text), f"the table's {_TARGET}"
+    least, most = options.min_file_size_bytes, options.max_file_size_bytes
+    if least is None:
+        least = target // 8 if options.tier is Tier.MINOR else target * 3 // 4
+    elif least >= target:
+        raise Refused(
+            Reason.USAGE, f"min-file-size-bytes={least} is not allowed: it must be less than {source}, {target}."
+        )
+    if most is None:
+        most = target * 9 // 5
+    elif most <= target:
+        raise Refused(
+            Reason.USAGE, f"max-file-size-bytes={most} is not allowed: it must be more than {source}, {target}."
+        )
+    return target, least, max(most, target + 1)
+
+
+def _spec(options: Options, metadata: TableMetadata) -> int:
+    wanted = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
+    spec = metadata.specs().get(wanted)
+    if spec is None:
+        known = ", ".join(str(spec_id) for spec_id in sorted(metadata.specs()))
+        raise Refused(Reason.USAGE, f"output-spec-id={wanted} is not allowed: the table has {known}.")
+    for field in spec.fields:
+        missing = field.source_id not in metadata.schema().field_ids and not isinstance(field.transform, VoidTransform)
+        if missing or isinstance(field.transform, UnknownTransform):
+            why = "a dropped column" if missing else f"{field.transform}, which is unknown"
+            raise Refused(
+                Reason.USAGE,
+                f"Partition spec {wanted} cannot be written: its field {field.name!r} is made from {why}; "
+                "give another one as output-spec-id.",
+            )
+    return wanted
+
+
+def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:
+    if options.strategy is not Strategy.SORT:
+        return ()
+    if options.sort_order is None:
+        return table_sort_order(metadata)
+    return parse_sort_order(options.sort_order, metadata.schema())
+
+
+def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
+    found: list[int] = []
+    for name in options.zorder:
+        column = find_column(name.strip("`"), metadata.schema(), "zorder")
+        if column.field_id in found:
+            raise Refused(Reason.USAGE, f"zorder: {name!r} is named twice.")
+        found.append(column.field_id)
+    return tuple(found)

@@ -1,0 +1,204 @@
+"""The making of units: the files of a share with every delete that reaches them, as messages carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+from urllib.parse import quote_plus
+
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table.metadata import TableMetadata
+
+from producer.iceberg.delete_index import DeleteIndex, Group, Positions, Reach
+from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.partitions import encode_partition, partition_path, partition_type
+from producer.model.plan import (
+    DataFile,
+    EqualityDeleteFile,
+    Plan,
+    PositionDeleteFile,
+    Scope,
+    Unit,
+    UnitHeader,
+    VectorRef,
+)
+
+#: A partition's label, spec id and values in hexadecimal, nulls first.
+PartitionOrder: TypeAlias = tuple[str, int, tuple[tuple[bool, str], ...]]
+#: A data file with the equality deletes that may remove rows of it.
+Reached: TypeAlias = tuple[LiveFile, tuple[Reach, ...]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan and the units it names."""
+
+    plan: Plan
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Every delete that reaches some data files, each once."""
+
+    equality: tuple[tuple[LiveFile, Group], ...]
+    positions: tuple[LiveFile, ...]
+    vectors: tuple[LiveFile, ...]
+
+    @property
+    def all(self) -> tuple[LiveFile, ...]:
+        """All of them, whatever their kind."""
+        return (*(delete for delete, _ in self.equality), *self.positions, *self.vectors)
+
+
+def reaching(files: Iterable[Reached]) -> Iterator[tuple[LiveFile, Group]]:
+    """The equality deletes that reach some data files, each once; effort grows with the number of both, added up."""
+    starts: dict[Group, int] = {}
+    for _, reaches in files:
+        for reach in reaches:
+            starts[reach.group] = min(reach.start, starts.get(reach.group, reach.start))
+    for group, start in starts.items():
+        for delete in group.deletes[start:]:
+            yield delete, group
+
+
+class UnitMaker:
+    """Makes units out of the files of one snapshot."""
+
+    def __init__(self, metadata: TableMetadata, index: DeleteIndex, deletes: Iterable[LiveFile]) -> None:
+        self._metadata = metadata
+        self._index = index
+        self._deletes = deletes
+
+    def applied(self, files: Sequence[Reached]) -> Applied:
+        """The deletes that reach ``files``; effort grows with their number, not with how often each reaches."""
+        shared: dict[Positions, int] = {}
+        own: list[LiveFile] = []
+        vectors: list[LiveFile] = []
+        for file, _ in files:
+            if (vector := self._index.vector(file)) is not None:
+                vectors.append(vector)
+            if (positions := self._index.shared_positions(file)) is not None:
+                start = positions.start(file.sequence_number)
+                shared[positions] = min(start, shared.get(positions, start))
+            # One of another partition does not apply, whatever it names.
+            own += [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
+        return Applied(
+            equality=tuple(reaching(files)),
+            positions=(*(delete for p, start in shared.items() for delete in p.deletes[start:]), *own),
+            vectors=tuple(vectors),
+        )
+
+    def unit(self, header: UnitHeader, files: Sequence[Reached], applied: Applied) -> Unit:
+        """A unit of ``files``, with its scopes in the order of their first files."""
+        scope_of = {key: number for number, key in enumerate(dict.fromkeys(file.partition_key for file, _ in files))}
+        samples = {file.partition_key: file for file, _ in reversed(files)}
+        return Unit(
+            header=header,
+            scopes=tuple(self.scope(samples[key]) for key in scope_of),
+            data=tuple(self._data_file(file, scope_of[file.partition_key]) for file, _ in files),
+            deletes=tuple(
+                EqualityDeleteFile(
+                    path=delete.path,
+                    sequence_number=delete.sequence_number,
+                    records=delete.record_count,
+                    size=delete.size,
+                    equality_ids=group.equality_ids,
+                    scope=None if group.scope is None else scope_of[group.scope],
+                )
+                for delete, group in applied.equality
+            ),
+            positions=tuple(
+                PositionDeleteFile(
+                    path=delete.path,
+                    sequence_number=delete.sequence_number,
+                    scope=scope_of[delete.partition_key],
+                    referenced=delete.referenced_data_file,
+                )
+                for delete in applied.positions
+            ),
+        )
+
+    def scope(self, file: LiveFile) -> Scope:
+        """The partition of a file."""
+        spec = self._metadata.specs()[file.spec_id]
+        return Scope(
+            spec_id=file.spec_id,
+            values=tuple(encode_partition(partition_type(self._metadata, spec), file.partition)),
+            label=partition_path(self._metadata, spec, file.partition),
+        )
+
+    def label(self, file: LiveFile) -> str:
+        """What a person reads of a file's partition; the text ``null`` is quoted, which tells it from a null value."""
+        spec = self._metadata.specs()[file.spec_id]
+        parts = partition_path(self._metadata, spec, file.partition).split("/")
+        for position, field in enumerate(spec.fields):
+            if file.partition[position] == "null":
+                parts[position] = f"{quote_plus(field.name)}='null'"
+        return "/".join(parts) or "unpartitioned"
+
+    def order(self, file: LiveFile) -> PartitionOrder:
+        """What partitions are sorted by: as a person reads them, and those that look alike by their values.
+
+        Values themselves do not compare: null is of no type, and NaN is in no order.
+        """
+        scope = self.scope(file)
+        return scope.label, scope.spec_id, tuple((value is not None, value or "") for value in scope.values)
+
+    def refusal(self, reached: Reached) -> str | None:
+        """Why a data file with its deletes cannot be worked on; a sentence that names the file at fault."""
+        file, reaches = reached
+        if (reason := _unreadable(file)) is not None:
+            return reason
+        if self._unreadable_deletes:
+            for delete in self.applied([reached]).all:
+                if (reason := self._unreadable_deletes.get(delete.path)) is not None:
+                    return reason
+        for reach in reaches:
+            if not reach.group.columns:
+                return (
+                    f"{reach.group.deletes[reach.start].path} has equality ids {list(reach.group.equality_ids)}: "
+                    "one of them is no column of a primitive type."
+                )
+        return None
+
+    @cached_property
+    def _unreadable_deletes(self) -> dict[str, str]:
+        reasons = ((d.path, _unreadable(d)) for d in self._deletes if not d.is_vector)
+        return {path: reason for path, reason in reasons if reason is not None}
+
+    def _data_file(self, file: LiveFile, scope: int) -> DataFile:
+        vector = self._index.vector(file)
+        return DataFile(
+            path=file.path,
+            sequence_number=file.sequence_number,
+            records=file.record_count,
+            size=file.size,
+            scope=scope,
+            vector=vector_ref(vector) if vector else None,
+            first_row_id=file.first_row_id,
+        )
+
+
+def vector_ref(vector: LiveFile) -> VectorRef:
+    """Where a live deletion vector lies."""
+    assert vector.content_offset is not None
+    assert vector.content_size is not None
+    return VectorRef(
+        path=vector.path, offset=vector.content_offset, size=vector.content_size, cardinality=vector.record_count
+    )
+
+
+def refused_label(reasons: Sequence[str]) -> str:
+    """The reasons of several refused files in one sentence: the first, and how many more there are."""
+    return reasons[0] + (f" (and {len(reasons) - 1} more files)" if len(reasons) > 1 else "")
+
+
+def _unreadable(file: LiveFile) -> str | None:
+    if file.format != FileFormat.PARQUET:
+        return f"{file.path} is {file.format.value}: only Parquet is read so far."
+    if file.data_file.key_metadata is not None:
+        return f"{file.path} is encrypted: encrypted files are not read so far."
+    return None

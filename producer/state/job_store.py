@@ -1,0 +1,271 @@
+"""A job's records on its table's storage: who works on the table, plans, whether it was cancelled, how it has ended.
+
+Storage is what a job's state is derived from. Records are small JSON objects below ``_icefleet/`` at the table's
+location, a name that Iceberg's orphan clean-ups leave alone; all of them are gone when the job has ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from typing import Final
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+
+from producer.common.errors import Corrupt, IcefleetError, Newer
+from producer.model.job import Operation, Report, Request
+from producer.model.plan import Plan, Unit
+from producer.model.staged import PlanNote
+from producer.state.records import Records, parallel
+from producer.state.round_store import RoundStore
+
+ROOT: Final = "_icefleet"
+
+
+class JobStore:
+    """The records of one job; every method is one or a few storage operations and keeps nothing in memory.
+
+    Args:
+        io: The table's file access.
+        location: The table's location.
+        token: The last part of the job's id.
+        branches: The table's, whose notes are looked through for those of the job.
+    """
+
+    def __init__(self, io: FileIO, location: str, token: str, branches: Iterable[str] = (MAIN_BRANCH,)) -> None:
+        self.io = io
+        self.location = location.rstrip("/")
+        self.branches = tuple(dict.fromkeys([MAIN_BRANCH, *branches]))
+        self._token = token
+        self._table = Records(io, f"{self.location}/{ROOT}")
+        self._job = self._table.below(token)
+
+    # -- the job -----------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ask everyone who works on the job to stop."""
+        self._job.write("cancelled", Request(job="", table=""))
+
+    def cancelled(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._job.exists("cancelled")
+
+    def close(self) -> None:
+        """Say that the job has ended: whoever still works on it withdraws what it wrote."""
+        self._job.write("closing", Request(job="", table=""))
+
+    def closed(self) -> bool:
+        """Whether the job has ended, been cancelled, or is gone altogether."""
+        return self.cancelled() or self.ended()
+
+    def conclude(self, report: Report) -> None:
+        """Note how the job has ended, before its records go: who dies before that is known is taken up from here."""
+        self._job.write("conclusion", report)
+
+    def conclusion(self) -> Report | None:
+        """How the job has ended, until that is known elsewhere; None when nobody has come to say it all."""
+        return self._job.read("conclusion", Report)
+
+    def load_conclusion(self) -> Report | None:
+        """The same; raises Corrupt when the conclusion is there and cannot be read."""
+        return self._job.load("conclusion", Report)
+
+    def concluded(self) -> bool:
+        """Whether there is a conclusion, to be read or not."""
+        return self._job.exists("conclusion")
+
+    def ended(self) -> bool:
+        """Whether the job is being cleaned up, or is gone altogether: nothing will be committed any more."""
+        return self._job.exists("closing") or not self._job.exists("plan-0")
+
+    # -- the table ---------------------------------------------------------------------------------------------
+
+    def write_current(self, request: Request) -> None:
+        """Note at the table which job works on a branch, so that a sweeper finds it when everything else is lost."""
+        name = _current(request.operation, MAIN_BRANCH)
+        if request.branch == MAIN_BRANCH:
+            # A version that knew one note for the whole table may have left it for a job on another branch.
+            older = self._table.read(name, Request)
+            if older is not None and older.branch != MAIN_BRANCH:
+                self._table.write(_current(older.operation, older.branch), older)
+        self._table.write(_current(request.operation, request.branch), request)
+
+    def current(self, operation: Operation, branch: str = MAIN_BRANCH) -> Request | None:
+        """The job that works on a branch; None when nobody can tell."""
+        own = self._table.read(_current(operation, branch), Request)
+        if own is not None or branch == MAIN_BRANCH:
+            return own
+        shared = self._table.read(_current(operation, MAIN_BRANCH), Request)
+        return shared if shared is not None and shared.branch == branch else None
+
+    def currents(self, operation: Operation) -> tuple[list[Request], list[IcefleetError]]:
+        """The jobs that work on the branches, and what is wrong with the notes that cannot be read."""
+
+        def look(branch: str) -> Request | IcefleetError | None:
+            try:
+                return self._table.load(_current(operation, branch), Request)
+            except (Corrupt, Newer) as error:
+                return error
+
+        found = parallel(look, self.branches)
+        requests = {request.job: request for request in found if isinstance(request, Request)}
+        return list(requests.values()), [error for error in found if isinstance(error, IcefleetError)]
+
+    def noted(self, operation: Operation, job: str) -> Request | None:
+        """What was asked for by a job that works on one of the branches; None when nobody can tell."""
+        return next((request for request in self.currents(operation)[0] if request.job == job), None)
+
+    def write_last(self, report: Report, branch: str = MAIN_BRANCH) -> None:
+        """Leave a report at the table, where there is no Redis to keep it; the branch's next one takes its place."""
+        self._table.write(_last(report.operation, branch), report)
+
+    def last(self, operation: Operation, job: str | None = None) -> Report | None:
+        """The report of a job that was left at the table; of any job, where none is named."""
+        found = (self._table.read(_last(operation, branch), Report) for branch in self.branches)
+        return next((report for report in found if report is not None and job in (None, report.job)), None)
+
+    # -- plans -------------------------------------------------------------------------------------------------
+
+    def write_plan(self, plan: Plan, units: Iterable[Unit]) -> Plan:
+        """Write one round's units and then its plan: a plan that can be read is whole.
+
+        Returns:
+            The plan that counts. A message that comes twice may have two committers plan the same round, each on
+            another snapshot: units and what is staged of them lie in a folder of their own plan, so that nothing of
+            the one is ever taken for the other's.
+        """
+        note, name = PlanNote(token=plan.token, units=len(plan.units)), f"planner-{plan.round}"
+        number = self._job.append(name, note)
+        parallel(self.at(plan).write_unit, units)
+        if (known := self.plan(plan.round)) is not None:
+            return known
+        if self._job.read(f"{name}-{number}", PlanNote) != note:  # somebody was as quick, and took its place
+            self._job.append(name, note)
+        self._job.write(f"plan-{plan.round}", plan)
+        return plan
+
+    def plan(self, round_: int) -> Plan | None:
+        """The plan of a round, or None when there is none that can be read, or none any more."""
+        return self._job.read(f"plan-{round_}", Plan)
+
+    def load_plan(self, round_: int) -> Plan | None:
+        """The plan of a round; raises Corrupt when it is there and cannot be read."""
+        return self._job.load(f"plan-{round_}", Plan)
+
+    def survey(self) -> tuple[list[Plan], list[str]]:
+        """All plans that can be read, and what is wrong with the others."""
+        return self._job.survey("plan", Plan)
+
+    def plans(self) -> list[Plan]:
+        """The plans of all rounds, first to last."""
+        found: list[Plan] = []
+        while (plan := self.plan(len(found))) is not None:
+            found.append(plan)
+        return found
+
+    def latest_plan(self) -> Plan | None:
+        """The plan of the last round that was planned."""
+        return next(reversed(self.plans()), None)
+
+    def at(self, plan: Plan) -> RoundStore:
+        """What lies in the folder of a plan."""
+        return self._folder(plan.round, plan.token)
+
+    def folders(self) -> list[tuple[RoundStore, int]]:
+        """The folders of all plans that were ever begun, each with its number of units; those that count among them."""
+        found = [(round_, note) for round_ in range(self._rounds()) for note in self._planners(round_)]
+        return [(self._folder(round_, note.token), note.units) for round_, note in found]
+
+    def _planners(self, round_: int) -> list[PlanNote]:
+        """Who has begun to plan a round, each once."""
+        notes, _ = self._job.survey(f"planner-{round_}", PlanNote)
+        plan = self.plan(round_)
+        own = [PlanNote(token=plan.token, units=len(plan.units))] if plan is not None else []
+        return list({note.token: note for note in [*notes, *own]}.values())
+
+    def _rounds(self) -> int:
+        """How many rounds were begun."""
+        job = self._job
+        return next(n for n in itertools.count() if not job.exists(f"planner-{n}-0") and not job.exists(f"plan-{n}"))
+
+    def _folder(self, round_: int, token: str) -> RoundStore:
+        return RoundStore(self._job.below(f"{round_}-{token}"))
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Delete every record but the conclusion, the plans last: while one can be read, a clean-up can be taken up."""
+        rounds = self._rounds()
+        for folder, units in reversed(self.folders()):
+            folder.clear(units)
+        for round_ in reversed(range(rounds)):
+            for number in reversed(range(self._job.count(f"planner-{round_}"))):
+                self._job.delete(f"planner-{round_}-{number}")
+            self._job.delete(f"plan-{round_}")
+        self._job.delete("cancelled")
+        self._job.delete("closing")
+
+    def forget(self, branch: str = MAIN_BRANCH) -> None:
+        """Delete the conclusion, when it is known elsewhere; nothing tells of the job here any more.
+
+        Args:
+            branch: The job's, which may have been dropped meanwhile.
+        """
+        self._job.delete("conclusion")
+        parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
+        self.remove_folders()
+
+    def _forget_current(self, own: str, of: tuple[Operation, str]) -> None:
+        name, branch = _current(*of), of[1]
+        try:
+            current = self._table.load(name, Request)
+        except Corrupt:
+            if branch == own:  # of no use to anybody
+                self._table.delete(name)
+            return
+        if current is not None and current.token == self._token:
+            self._table.delete(name)
+
+    def remove_folders(self) -> None:
+        """Remove the job's folders where they are empty: local disks keep them, object stores have none."""
+        base = self._job.base
+        if not base.startswith(("file:", "/")):
+            return
+        local = base.removeprefix("file://").removeprefix("file:")
+        with suppress(OSError):  # not empty: another job's, or a record that is being written
+            for entry in os.scandir(local):
+                os.rmdir(entry)
+            os.rmdir(local)
+            os.rmdir(os.path.dirname(local))
+
+
+def branches_of(metadata: TableMetadata) -> list[str]:
+    """The branches of a table."""
+    return [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
+
+
+def _current(operation: Operation, branch: str) -> str:
+    return _of_branch(f"current-{operation}", branch)
+
+
+def _last(operation: Operation, branch: str) -> str:
+    return _of_branch(f"last-{operation}", branch)
+
+
+def _of_branch(name: str, branch: str) -> str:
+    """The name of a record of a branch: that of the table for main, as it was when there was one record for a table.
+
+    Branches may have any name, of any length, and storage may not tell upper from lower case: a digest does.
+    """
+    if branch == MAIN_BRANCH:
+        return name
+    readable = re.sub(r"[^A-Za-z0-9_]+", "-", branch)[:40].strip("-")
+    return "-".join([name, *([readable] if readable else []), hashlib.sha256(branch.encode()).hexdigest()[:16]])

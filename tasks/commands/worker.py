@@ -1,0 +1,99 @@
+"""``icefleet worker``: serves the fleet from this machine, sized to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from importlib.util import find_spec
+
+import click
+
+from producer.broker.queue import COMMIT, PLAN, QUEUES, STAGING, Messenger
+from producer.common.errors import Reason, Refused
+
+# Looked for and not imported: `icefleet --help` lists this command and does not wait for what it needs.
+for _needed in ("psutil", "pyspark"):
+    if find_spec(_needed) is None:
+        raise ModuleNotFoundError(f"No module named {_needed!r}", name=_needed)
+
+
+@click.command()
+@click.option(
+    "--queues",
+    default=",".join(QUEUES.values()),
+    show_default=True,
+    help="What this worker serves, separated by commas.",
+)
+@click.option(
+    "--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Units at a time, a session each."
+)
+@click.option("--name", default="icefleet@%h", show_default=True, help="The worker's name in Flower; %h is the host.")
+@click.option("--beat", is_flag=True, help="Run the sweeper's clock too; for one worker of the fleet at most.")
+@click.option(
+    "--log-level",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    help="From which level on the worker logs, to standard error.",
+)
+def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str) -> None:
+    """Serve the fleet at ICEFLEET_BROKER_URL from this machine.
+
+    Spark's cores and heap follow from the machine's (or its cgroup's) cores and memory, shared among --concurrency;
+    ICEFLEET_CORES, ICEFLEET_HEAP_MB and ICEFLEET_MEMORY_MB overrule that. SIGTERM drains: what is being worked on is
+    finished for ICEFLEET_SHUTDOWN_SECONDS, then given back; a second one stops at once.
+
+    \b
+    Examples:
+      icefleet worker                                              everything, on one machine
+      icefleet worker --queues convert,compact --name big@%h       only the heavy work
+      icefleet worker --queues plan,commit,sweep --beat            the committer, without Spark
+    """
+    # Loaded when a worker is started: `icefleet --help` does not wait for it.
+    from producer.common.settings import Settings
+    from tasks.lifecycle.budget import budget_of
+    from workers.runtime.java import NoJava, find_java
+
+    settings = Settings.load()
+    if settings.local:
+        raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: a worker needs a broker to listen to.")
+    unknown = [queue for queue in queues.split(",") if queue not in QUEUES.values()]
+    if unknown:
+        raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
+    Messenger(settings).check()
+    serves = [queue for queue in QUEUES.values() if queue in queues.split(",")]
+    stages = bool(set(serves) & {QUEUES[task] for task in STAGING.values()})
+    if stages:
+        budget = budget_of(settings, concurrency)
+        try:
+            find_java()
+        except NoJava as error:
+            raise Refused(Reason.CONFIGURATION, str(error)) from error
+        # The children are told what each of them may use, rather than each guessing that it is alone.
+        os.environ["ICEFLEET_CORES"] = str(budget.cores)
+        os.environ["ICEFLEET_HEAP_MB"] = str(budget.heap_bytes >> 20)
+        os.environ["ICEFLEET_MEMORY_MB"] = str(budget.memory_bytes >> 20)
+        click.echo(f"{concurrency} × {budget.cores} cores, {budget.heap_bytes >> 20} MB heap each", err=True)
+
+    from tasks.app import app  # the application takes its settings from the environment when it is imported
+
+    arguments = ["worker", "-E", "-O", "fair", "--queues", ",".join(serves), "--concurrency", str(concurrency)]
+    arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
+    arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
+    if stages:
+        from tasks.child_process import Child
+
+        Child(Settings.load()).connect()
+    if beat:
+        from tasks.messaging.beat_thread import keep_time
+
+        keep_time(app)
+    from tasks.commands.celery_command import run_command
+
+    sys.exit(run_command(app, arguments))
+
+
+def _tasks_per_unit(serves: list[str]) -> int:
+    """Celery counts tasks of any kind: a unit of a small job comes with one that plans it and one that commits it."""
+    return 1 + sum(QUEUES[task] in serves for task in (PLAN, COMMIT))

@@ -1,0 +1,180 @@
+"""The way of a job from plan to report: plan a round, commit what it staged, plan again what conflicted, clean up.
+
+The functions know nothing of Celery. Each takes a job one step on, can be called twice, and says what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from producer.common.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
+from producer.common.settings import Settings
+from producer.iceberg.catalog import open_table
+from producer.model.job import Failure, Report, Request, Status
+from producer.model.plan import Plan
+from producer.model.staged import Staged
+from producer.planning.planner import plan as plan_table
+from producer.state.commit_history import report_from_history
+from producer.state.round_store import refusal
+from tasks.job.branch_head import committed
+from tasks.job.context import JobContext
+from tasks.lifecycle.commit import Unanswered, commit
+from tasks.lifecycle.ending import end, leave, raise_if_it_may_pass, refuse
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting
+from tasks.lifecycle.reports import concluded, report_of, summed
+
+
+def begin(request: Request, settings: Settings) -> Step:
+    """Plan a job's first round, or take up a job that has been planned before."""
+    context: JobContext | None = None
+    try:
+        context = JobContext.open(request.job)
+        name = context.name
+        if (request.operation, request.catalog, request.table) != name.about:
+            reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
+            return Ended(report_of(request, Status.REFUSED, reason=reason))
+        if (report := context.conclusion()) is not None:
+            return leave(context, report)
+        if (latest := context.store.latest_plan()) is not None:
+            return refuse(context, latest) or _stage(context, latest)
+        if context.store.cancelled():
+            return leave(context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue."))
+        return _plan(context, request, settings)
+    except (Refused, Corrupt) as error:
+        if isinstance(error, Refused) and error.reason is Reason.NO_ANSWER:
+            raise  # it may pass
+        status = Status.REFUSED if isinstance(error, Refused) else Status.FAILED
+        report = report_of(request, status, reason=str(error))
+        if context is not None and _has_begun(context):
+            return leave(context, report)
+        return Ended(report)
+
+
+def _has_begun(context: JobContext) -> bool:
+    """Whether the job is noted at its table: then there are records of it to be deleted."""
+    current = context.store.current(context.name.operation)
+    return current is not None and current.job == context.id
+
+
+def advance(context: JobContext, settings: Settings) -> Step:
+    """Commit the latest round if all of its units have ended, and say what comes next.
+
+    Raises:
+        Corrupt: a record cannot be read without which the job does not go on.
+    """
+    if (report := context.conclusion()) is not None:  # whoever cleaned up died while he did
+        return leave(context, report)
+    plan = context.store.latest_plan()
+    if plan is None:
+        context.store.load_plan(0)
+        context.store.load_conclusion()
+        return Ended(None)
+    if (refused := refuse(context, plan)) is not None:
+        return refused
+    if context.store.cancelled() and not _has_committed(context, plan):
+        return end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
+    outcomes = context.store.at(plan).outcomes(plan.units)
+    if len(outcomes) < len(plan.units):
+        context.store.load_conclusion()  # then it is a clean-up that has begun, and nobody knows of which end
+        return Waiting(plan)
+    ended = outcomes.items()
+    staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
+    astray = tuple(_astray(plan, o) for number, o in ended if isinstance(o, Staged) and number not in staged)
+    failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *astray)
+    if failures and plan.request.all_or_nothing:
+        reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
+        return end(context, summed(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
+    return _commit(context, plan, staged, failures, settings)
+
+
+def _at_home(context: JobContext, staged: Staged) -> bool:
+    return all(context.places.hold(path) for path in staged.paths)
+
+
+def _astray(plan: Plan, staged: Staged) -> Failure:
+    """A record that no worker has written: workers write below the table's locations alone."""
+    label = next((unit.label for unit in plan.units if unit.number == staged.unit), "")
+    return Failure(
+        unit=staged.unit, partition=label, reason="what is staged of it lies outside of the table's locations"
+    )
+
+
+def _commit(
+    context: JobContext, plan: Plan, staged: Mapping[int, Staged], failures: tuple[Failure, ...], settings: Settings
+) -> Step:
+    last = plan.round + 1 >= settings.max_rounds
+    try:
+        done = commit(context, plan, staged, len(failures), settings)
+    except Conflict as conflict:
+        report = plan.before or report_of(plan.request, Status.COMMITTING)
+        if last:
+            reason = f"The table changed under the job {plan.round + 1} times: {conflict}."
+            return end(context, report, plan, Status.FAILED, reason)
+        return _plan_again(context, plan, settings, None, plan.before)
+    except Unanswered:
+        raise
+    except IcefleetError as error:
+        raise_if_it_may_pass(error)
+        status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
+        return end(context, summed(plan, None, failures), plan, status, str(error))
+    report = summed(plan, done, failures + done.failures)
+    if done.again and not last:
+        return _plan_again(context, plan, settings, done.again, report)
+    conflicts = tuple(setback.failure for setback in done.setbacks)
+    report = report.model_copy(
+        update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
+    )
+    return end(context, report, plan, changed=done.snapshot is not None)
+
+
+def _has_committed(context: JobContext, plan: Plan) -> bool:
+    """Whether the cancellation came too late."""
+    try:
+        return committed(context.reload(plan), plan) is not None
+    except IcefleetError as error:
+        raise_if_it_may_pass(error)
+        return False  # no table or no branch to have committed to
+
+
+def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
+    table = open_table(request.catalog, request.table)
+    if (report := report_from_history(table.metadata, context.name, request.job)) is not None:
+        return leave(context, report)  # the message came a second time, after the job's end
+    planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
+    if planned.plan.empty:
+        return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
+    refused = tuple(failure for unit in planned.plan.units if (failure := refusal(unit)) is not None)
+    if planned.plan.hopeless:
+        more = f" (and {len(refused) - 1} more units)" if len(refused) > 1 else ""
+        reason = f"Nothing that was planned can be done: {refused[0].reason}{more}"
+        return Ended(concluded(summed(planned.plan, None, refused), request, Status.REFUSED, reason))
+    if refused and request.all_or_nothing:
+        reason = f"All or nothing was asked for, and {len(refused)} of {len(planned.plan.units)} units are refused; "
+        report = summed(planned.plan, None, refused)
+        return Ended(concluded(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
+    context.store.write_current(request)
+    return _stage(context, context.store.write_plan(planned.plan, planned.units))
+
+
+def _plan_again(
+    context: JobContext, plan: Plan, settings: Settings, only: frozenset[str] | None, before: Report | None
+) -> Step:
+    """Plan another round on the head as it is now; ``only`` are paths of what is left to do."""
+    try:
+        table = context.reload(plan)
+        planned = plan_table(
+            table, plan.request, unit_bytes=settings.unit_mb << 20, round_=plan.round + 1, only=only, before=before
+        )
+    except IcefleetError as error:
+        raise_if_it_may_pass(error)
+        report = before or report_of(plan.request, Status.COMMITTING)
+        status = Status.PARTIAL if report.snapshot_id is not None else Status.FAILED
+        return end(context, report, plan, status, str(error))
+    if planned.plan.empty:
+        report = before or report_of(plan.request, Status.COMMITTING)
+        return end(context, report, plan)
+    return _stage(context, context.store.write_plan(planned.plan, planned.units))
+
+
+def _stage(context: JobContext, plan: Plan) -> Stage:
+    return Stage(plan, tuple(sorted(context.store.at(plan).pending(plan.units))))

@@ -1,0 +1,164 @@
+"""Staging of one unit: a numbered attempt runs the engine and leaves a staged record, or a reason."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from producer.common.errors import Corrupt, Elsewhere, Failed, Newer
+from producer.common.redaction import masked
+from producer.common.settings import Settings
+from producer.model.job import Failure, Operation
+from producer.model.plan import Plan, Unit, UnitHeader
+from producer.model.staged import Attempt, Staged
+from producer.state.job_store import JobStore
+from tasks.job.cleanup import withdraw
+from tasks.job.context import JobContext
+from tasks.lifecycle.budget import budget_of
+from tasks.messaging.patience import TryAgain
+from tasks.operations.compact.execute import Compacting
+from tasks.operations.convert.execute import Converting
+from tasks.operations.work import Progress, Work, discard
+from workers.runtime.errors import DataError
+from workers.runtime.java import NoJava
+from workers.runtime.machine import Budget
+from workers.runtime.scratch import scratch
+
+log = logging.getLogger(__name__)
+
+_WORK: Final[Mapping[Operation, Callable[[JobContext, Plan, Unit, Attempt, Budget], Work]]] = {
+    Operation.CONVERT: Converting.of,
+    Operation.COMPACT: Compacting.of,
+}
+
+
+#: What helps when memory has run out, and what tells that it has: the JVM's heap, Python's or Arrow's memory, or a
+#: kernel that killed a Python process of Spark's.
+_MORE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
+_OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
+
+
+def stage(
+    context: JobContext, plan: Plan, number: int, settings: Settings, progress: Progress
+) -> Staged | Failure | None:
+    """Stage a unit, unless that has been done; safe to run twice, also side by side.
+
+    Args:
+        context: The job.
+        plan: The round that the unit belongs to.
+        number: The unit.
+        settings: For the number of attempts and the memory.
+        progress: Told how many of the unit's data files are done.
+
+    Returns:
+        What was staged, now or before; why the unit failed for good; None when the job has ended meanwhile.
+
+    Raises:
+        TryAgain: something went wrong that may go right the next time.
+        Elsewhere: what the message takes for the job's records is another job's.
+    """
+    store = context.store
+    if not context.known and (objection := context.objection(plan)) is not None:
+        raise Elsewhere(objection)
+    if store.closed():
+        return None
+    records = store.at(plan)
+    if (outcome := records.outcome(number)) is not None:
+        return outcome
+    header = next((unit for unit in plan.units if unit.number == number), None)
+    if header is None:
+        return None
+    try:
+        unit = records.unit(number)
+    except Corrupt as error:
+        return _fail(store, plan, header, str(error))
+    if unit is None:
+        return None if store.ended() else _fail(store, plan, header, "the record of its files is gone")
+    tried = records.attempts(number)
+    if len(tried) >= settings.max_attempts:
+        hosts = ", ".join(sorted({attempt.host for attempt in tried}))
+        reason = records.unreadable(number) or (
+            f"its worker died {len(tried)} times, on {hosts}: if memory ran out, {_MORE}"
+        )
+        return _fail(store, plan, header, reason)
+    attempt = Attempt(
+        unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
+    )
+    if not records.claim(attempt):  # before anything that may fail or kill this process: so it counts
+        raise TryAgain("another worker has begun the same attempt")
+    try:
+        return _attempt(context, plan, unit, attempt, settings, progress)
+    except (DataError, Failed, NoJava) as error:
+        return _fail(store, plan, header, str(error))
+    except Newer:
+        raise
+    except SoftTimeLimitExceeded:
+        return _fail(store, plan, header, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
+    except Exception as error:
+        log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
+        if attempt.number + 1 >= settings.max_attempts:
+            return _fail(store, plan, header, reason_of(error))
+        raise TryAgain(first_line(error)) from error
+
+
+def _attempt(
+    context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, settings: Settings, progress: Progress
+) -> Staged | None:
+    started = time.perf_counter()
+    work = _WORK[plan.request.operation](context, plan, unit, attempt, budget_of(settings))
+    records = context.store.at(plan)
+    if astray := [path for path in work.claim.paths if not context.places.hold(path)]:
+        raise Elsewhere(f"{astray[0]} lies outside of the table's locations: it is not written.")
+    records.note_attempt(work.claim)
+    root = Path(settings.scratch_dir) if settings.scratch_dir else None
+    try:
+        with scratch(root) as folder:
+            staged = work.run(root, folder, progress)
+    except BaseException:
+        discard(context.store.io, work.claim)
+        raise
+    staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
+    # From here on a committer may have seen it: even an error while the record is written must delete nothing.
+    records.write_staged(staged)
+    if context.store.ended():  # while this attempt was busy
+        withdraw(context, plan, work.claim, staged)
+        return None
+    return staged
+
+
+def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Failure | None:
+    """End a unit as failed, unless it has ended; None when the plan has no such unit, or its job has ended."""
+    records = context.store.at(plan)
+    header = next((unit for unit in plan.units if unit.number == number), None)
+    if header is None or context.store.closed() or records.outcome(number) is not None:
+        return None
+    return _fail(context.store, plan, header, reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an attempt failed, in a line; where memory ran out also what helps, which no exception says."""
+    text = f"{type(error).__name__}: {error}"
+    if any(sign in text for sign in _OUT_OF_MEMORY):
+        return f"memory ran out: {_MORE}"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """What fits into a report."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
+    failure = Failure(unit=unit.number, partition=unit.label, reason=masked(reason))
+    store.at(plan).write_failed(failure)
+    if store.ended():  # meanwhile: its records are gone, or about to go
+        store.at(plan).retract_failed(failure)
+    return failure

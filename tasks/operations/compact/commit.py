@@ -1,0 +1,228 @@
+"""What the commit of a compaction changes: data files for data files, and deletes that reach none any more go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+
+from producer.common.errors import Conflict
+from producer.iceberg.dangling_deletes import LiveData
+from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file, partition_of
+from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.partitions import partition_key
+from producer.model.job import Failure
+from producer.model.plan import Plan, Rewrite
+from producer.model.staged import Staged, StagedDataFile
+from producer.planning.planner import branch_head
+from tasks.job.branch_head import Head
+from tasks.operations.base import Additions, Setback
+from tasks.operations.compact.conflicts import Inputs
+from tasks.operations.compact.digests import Digest, Digests
+from tasks.operations.compact.since import DeletesSince
+
+
+class CompactionRules:
+    """The rules of :mod:`tasks.operations.compact.conflicts`, for the staged units of one round.
+
+    A conflict costs its unit only.
+
+    Args:
+        plan: The round.
+        staged: The units that are staged, by number.
+    """
+
+    def __init__(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
+        assert plan.rewrite is not None
+        self._plan = plan
+        self._rewrite: Rewrite = plan.rewrite
+        self._staged = staged
+        self._labels = {unit.number: unit.label for unit in plan.units}
+        self._inputs = frozenset(path for unit in staged.values() for path in unit.inputs)
+        self._since = DeletesSince()
+        self._digests: Digests | None = None
+
+    def change(self, table: Table, head: Head) -> CompactionChange:
+        """What may be committed on a head.
+
+        Raises:
+            Conflict: the spec that was written under is gone.
+        """
+        if self._rewrite.spec_id not in table.metadata.specs():
+            raise Conflict(f"partition spec {self._rewrite.spec_id} was removed")
+        candidates = self._candidates(head)
+        if not self._staged and not candidates:
+            return CompactionChange(self._plan)
+        self._digests = self._digests or Digests(head.io, self._wanted(head), self._plan.sequence_number)
+        digests = self._digests.of(head.manifests)
+        now = {path: file for digest in digests for path, file in digest.files.items()}
+        before = self._digests.files(head.base_manifests)
+        inputs = Inputs(self._plan, table.metadata, head, self._since, before, now)
+        change = self._judge(inputs, now)
+        removed = [now[path] for unit in change.units for path in unit.inputs]
+        vectors = [head.vectors[file.path] for file in removed if file.path in head.vectors]
+        leaving = {vector.identity for vector in vectors}
+        others = [delete for delete in candidates if delete.identity not in leaving]
+        dangling = self._dangling(table, others, digests, change.units)
+        return CompactionChange(
+            self._plan, change.units, change.setbacks, change.failures, (*removed, *vectors, *dangling)
+        )
+
+    def left_behind(self, table: Table) -> tuple[Setback, ...]:
+        """Units that a finished commit left out: their inputs are still live."""
+        snapshot = branch_head(table, self._plan.request.branch)
+        if snapshot is None:
+            return ()
+        digests = Digests(table.io, self._inputs, self._plan.sequence_number)
+        live = digests.files(Head(table.io, self._plan, snapshot, snapshot).manifests).keys()
+        return tuple(
+            self._setback(number, "changed its data files")
+            for number, unit in self._staged.items()
+            if not live.isdisjoint(unit.inputs) and _miscounted(unit) is None
+        )
+
+    def _judge(self, inputs: Inputs, now: Mapping[str, LiveFile]) -> CompactionChange:
+        units: list[Staged] = []
+        setbacks: list[Setback] = []
+        failures: list[Failure] = []
+        claimed: set[str] = set()
+        for number, unit in sorted(self._staged.items()):
+            paths = (*unit.inputs, *(file.path for file in unit.data))
+            if len({*paths} - claimed) < len(paths):
+                failures.append(self._failure(number, "another unit has the same data files"))
+            elif (reason := _miscounted(unit)) is not None:
+                failures.append(self._failure(number, reason))
+            elif (reason := inputs.conflict(unit)) is not None:
+                setbacks.append(self._setback(number, reason))
+            elif (counted := sum(now[path].record_count for path in unit.inputs)) != unit.read_rows:
+                reason = f"its data files have {unit.read_rows:,} rows, its manifests say {counted:,}"
+                failures.append(self._failure(number, reason))
+            else:
+                claimed.update(paths)
+                units.append(unit)
+        return CompactionChange(self._plan, tuple(units), tuple(setbacks), tuple(failures))
+
+    def _candidates(self, head: Head) -> list[LiveFile]:
+        """Deletes that were there when the round was planned, and still are: newer ones have their reasons."""
+        if not self._rewrite.remove_dangling:
+            return []
+        new = {delete.identity for delete in self._since.new(head)}
+        return [delete for delete in head.deletes if delete.identity not in new]
+
+    def _wanted(self, head: Head) -> frozenset[str]:
+        """Data files that it matters of whether they are live: inputs, and those that deletes are for."""
+        if not self._rewrite.remove_dangling:
+            return self._inputs
+        referenced = {path for delete in head.base_deletes if (path := delete.referenced_data_file) is not None}
+        return self._inputs | referenced | {path for paths in self._named().values() for path in paths}
+
+    def _named(self) -> dict[str, frozenset[str]]:
+        """The data files that position delete files name, of those that were read."""
+        return {path: frozenset(paths) for unit in self._staged.values() for path, paths in unit.named.items()}
+
+    def _dangling(
+        self, table: Table, candidates: list[LiveFile], digests: Iterable[Digest], units: Iterable[Staged]
+    ) -> list[LiveFile]:
+        """Deletes that reach nothing after the commit. Its outputs count: they may be as old as what was read."""
+        if not candidates:
+            return []
+        live, paths = LiveData(table.metadata, candidates), set()
+        removed = {path for unit in units for path in unit.inputs}
+        for digest in digests:
+            for key, number in digest.oldest.items():
+                live.note(key, number)
+            for path, file in digest.files.items():
+                if path not in removed:
+                    live.add(file)
+                    paths.add(path)
+        if self._rewrite.keep_sequence_number:  # else they are newer than any delete
+            written = {unit.scopes[file.scope] for unit in units for file in unit.data}
+            for scope in written:
+                key = partition_key(scope.spec_id, partition_of(table.metadata, scope))
+                live.note(key, self._plan.sequence_number)
+        named = self._named()
+        return [
+            delete
+            for delete in candidates
+            if not live.reached_by(delete) or (delete.path in named and named[delete.path].isdisjoint(paths))
+        ]
+
+    def _setback(self, number: int, reason: str) -> Setback:
+        times = self._plan.round + 1
+        failure = self._failure(number, f"other writers {reason}; after {times} rounds its files stay as they are")
+        return Setback(frozenset(self._staged[number].inputs), failure)
+
+    def _failure(self, number: int, reason: str) -> Failure:
+        return Failure(unit=number, partition=self._labels.get(number, ""), reason=reason)
+
+
+@dataclass(frozen=True)
+class CompactionChange:
+    """Units that may be committed, and what leaves with them."""
+
+    plan: Plan
+    units: tuple[Staged, ...] = ()
+    setbacks: tuple[Setback, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    removed: tuple[LiveFile, ...] = field(default=(), repr=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.removed
+
+    @property
+    def operation(self) -> Operation:
+        """Always `replace`: no row changes."""
+        return Operation.REPLACE
+
+    def additions(self, table: Table, name: str) -> Additions:
+        """The data files that were written."""
+        assert self.plan.rewrite is not None
+        rewrite = self.plan.rewrite
+        number = self.plan.sequence_number if rewrite.keep_sequence_number else None
+        partitions = PartitionTuples(table.metadata)
+        files = (_new_file(partitions, rewrite, unit, file, number) for unit in self.units for file in unit.data)
+        return Additions(tuple(files))
+
+
+def _miscounted(unit: Staged) -> str | None:
+    """Whether rows were lost or made up: then what was written is not to be committed, whatever the reason."""
+    written = sum(file.records for file in unit.data)
+    if written == unit.read_rows - unit.deleted_rows:
+        return None
+    return f"{unit.read_rows:,} rows were read, {unit.deleted_rows:,} of them deleted, and {written:,} were written"
+
+
+def _new_file(
+    partitions: PartitionTuples,
+    rewrite: Rewrite,
+    unit: Staged,
+    file: StagedDataFile,
+    sequence_number: int | None = None,
+) -> NewFile:
+    scope = unit.scopes[file.scope]
+    return NewFile(
+        new_data_file(
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=partitions.of(scope),
+            record_count=file.records,
+            file_size_in_bytes=file.size,
+            column_sizes=file.column_sizes,
+            value_counts=file.value_counts,
+            null_value_counts=file.null_value_counts,
+            nan_value_counts=file.nan_value_counts,
+            lower_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.lower_bounds.items()},
+            upper_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.upper_bounds.items()},
+            split_offsets=list(file.split_offsets) or None,
+            # Data files always say so; 0 is unsorted (spec, Sort Orders).
+            sort_order_id=rewrite.sort_order_id,
+        ),
+        scope.spec_id,
+        sequence_number,
+    )

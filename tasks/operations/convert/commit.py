@@ -1,0 +1,186 @@
+"""What the commit of a conversion changes: delete files and vectors come, equality deletes go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+
+from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file
+from producer.iceberg.manifest_reader import FILE_PATH_ID, LiveFile
+from producer.model.job import Failure
+from producer.model.plan import Plan
+from producer.model.staged import Staged, StagedDeleteFile, StagedVector
+from producer.planning.planner import branch_head
+from tasks.job.branch_head import Head
+from tasks.job.cleanup import merged_path
+from tasks.operations.base import Additions, Setback
+from tasks.operations.compact.since import DeletesSince
+from tasks.operations.convert.conflicts import Decision, Merge, decide
+from tasks.operations.outdated import UnitOf, outdated_files
+from workers.formats.position_deletes import POS_ID
+from workers.formats.puffin import PuffinWriter, read_vector
+from workers.model.convert_unit import VectorRef
+
+
+@dataclass(frozen=True)
+class ConversionRules:
+    """The rules of :mod:`tasks.operations.convert.conflicts`, for the units of one round that are staged."""
+
+    plan: Plan
+    staged: Mapping[int, Staged]
+    #: Reads what a unit was made of.
+    unit_of: UnitOf
+    since: DeletesSince = field(default_factory=DeletesSince)
+
+    def change(self, table: Table, head: Head) -> ConversionChange:
+        """What may be committed on a head.
+
+        Raises:
+            Corrupt: the record of a unit is needed, and is missing or cannot be read.
+        """
+        outdated = outdated_files(self.plan, self.staged, self.unit_of, head, self.since)
+        decision = decide(self.plan, self.staged, head, outdated)
+        return ConversionChange(self.plan, decision, self._setbacks(decision.again))
+
+    def left_behind(self, table: Table) -> tuple[Setback, ...]:
+        """Equality deletes that a finished commit could have retired and did not, since their scope had changed."""
+        snapshot = branch_head(table, self.plan.request.branch)
+        # Whatever has become of the table since: the commit has happened.
+        live = Head(table.io, self.plan, snapshot, snapshot).equality_deletes if snapshot is not None else {}
+        return self._setbacks(
+            frozenset(
+                r.path
+                for r in self.plan.retirements
+                if r.complete and self.staged.keys() >= set(r.units) and r.path in live
+            )
+        )
+
+    def _setbacks(self, again: frozenset[str]) -> tuple[Setback, ...]:
+        times = self.plan.round + 1
+        return tuple(
+            Setback(
+                frozenset({r.path}),
+                Failure(
+                    unit=-1,
+                    partition=r.scope.label if r.scope else "",
+                    reason=f"other writers changed what {r.path} reaches, {times} times; it stays in the table",
+                ),
+            )
+            for r in self.plan.retirements
+            if r.path in again
+        )
+
+
+@dataclass(frozen=True)
+class ConversionChange:
+    """A decision, as a snapshot's change."""
+
+    plan: Plan
+    decision: Decision
+    setbacks: tuple[Setback, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return self.decision.empty
+
+    @property
+    def operation(self) -> Operation:
+        """Never `replace`: other engines' compactions look for new deletes in the other kinds only."""
+        return Operation.DELETE if self.decision.adds else Operation.OVERWRITE
+
+    @property
+    def removed(self) -> tuple[LiveFile, ...]:
+        """Equality deletes that were converted, and what the new files hold too."""
+        return self.decision.retired + self.decision.superseded
+
+    def additions(self, table: Table, name: str) -> Additions:
+        """Position delete files and vectors; those that somebody else wrote a vector for meanwhile are merged."""
+        partitions = PartitionTuples(table.metadata)
+        merged, written = self._merge(table, partitions, name)
+        return Additions(
+            (
+                *(_position_delete(partitions, unit, delete) for unit, delete in self.decision.deletes),
+                *(_vector(partitions, unit, vector) for unit, vector in self.decision.vectors),
+                *merged,
+            ),
+            written,
+        )
+
+    def _merge(self, table: Table, partitions: PartitionTuples, name: str) -> tuple[list[NewFile], tuple[str, ...]]:
+        """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
+        if not self.decision.merges:
+            return [], ()
+        path = merged_path(table, self.plan, name)
+        written: list[tuple[Staged, Merge, int, int, int]] = []
+        writer = PuffinWriter(table.io, path)
+        with writer:
+            for unit, merge in self.decision.merges:
+                target = merge.staged.target
+                staged = VectorRef(
+                    merge.staged.path, merge.staged.offset, merge.staged.content_size, merge.staged.cardinality
+                )
+                vector = read_vector(table.io, staged, target).union(
+                    read_vector(table.io, VectorRef(**merge.live.model_dump()), target)
+                )
+                written.append((unit, merge, *writer.add_vector(target, vector), vector.cardinality))
+            size = writer.close()
+        changes = [
+            {"path": path, "size": size, "offset": offset, "content_size": length, "cardinality": cardinality}
+            for _, _, offset, length, cardinality in written
+        ]
+        merged = [
+            _vector(partitions, unit, merge.staged.model_copy(update=change))
+            for (unit, merge, *_), change in zip(written, changes, strict=True)
+        ]
+        return merged, (path,)
+
+
+def _position_delete(partitions: PartitionTuples, unit: Staged, delete: StagedDeleteFile) -> NewFile:
+    scope = unit.scopes[delete.scope]
+    return NewFile(
+        new_data_file(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=delete.path,
+            file_format=FileFormat.PARQUET,
+            partition=partitions.of(scope),
+            record_count=delete.records,
+            file_size_in_bytes=delete.size,
+            column_sizes=delete.column_sizes,
+            value_counts={FILE_PATH_ID: delete.records, POS_ID: delete.records},
+            null_value_counts={FILE_PATH_ID: 0, POS_ID: 0},
+            # In full: a truncated path would make a delete of one file one of a whole partition.
+            lower_bounds={FILE_PATH_ID: delete.lower[0].encode(), POS_ID: _long(delete.lower[1])},
+            upper_bounds={FILE_PATH_ID: delete.upper[0].encode(), POS_ID: _long(delete.upper[1])},
+            split_offsets=list(delete.split_offsets),
+            referenced_data_file=delete.targets[0] if len(delete.targets) == 1 else None,
+        ),
+        scope.spec_id,
+    )
+
+
+def _vector(partitions: PartitionTuples, unit: Staged, vector: StagedVector) -> NewFile:
+    scope = unit.scopes[vector.scope]
+    return NewFile(
+        new_data_file(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=vector.path,
+            file_format=FileFormat.PUFFIN,
+            partition=partitions.of(scope),
+            record_count=vector.cardinality,
+            file_size_in_bytes=vector.size,
+            referenced_data_file=vector.target,
+            content_offset=vector.offset,
+            content_size_in_bytes=vector.content_size,
+        ),
+        scope.spec_id,
+    )
+
+
+def _long(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)

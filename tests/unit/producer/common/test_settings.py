@@ -1,0 +1,152 @@
+"""Settings: each value in its range, or refused by the variable's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from producer.common.errors import Reason, Refused
+from producer.common.settings import PREFIX, Settings
+
+WRONG = {
+    "UNIT_MB": ["0", "-1", "1000001", "many", "1.5", ""],
+    "MAX_ATTEMPTS": ["0", "101"],
+    "MAX_ROUNDS": ["0", "101"],
+    "GIVE_UP_HOURS": ["0", "8761"],
+    "COMMIT_ATTEMPTS": ["0", "1001"],
+    "CORES": ["-1", "1025"],
+    "HEAP_MB": ["-1", "1", "255", "1000001"],
+    "MEMORY_MB": ["-1", "1", "255"],
+    "UNIT_SECONDS": ["0", "-5"],
+    "SHUTDOWN_SECONDS": ["0"],
+    "SWEEP_SECONDS": ["0"],
+    "LEASE_SECONDS": ["0", "2"],
+    "RECYCLE_UNITS": ["0"],
+    "REPORT_DAYS": ["0", "366"],
+    "CATALOGS": ["", " , "],
+}
+RIGHT = {
+    "UNIT_MB": ["1", "1000000"],
+    "MAX_ATTEMPTS": ["1", "100"],
+    "MAX_ROUNDS": ["1", "100"],
+    "GIVE_UP_HOURS": ["1", "8760"],
+    "COMMIT_ATTEMPTS": ["1", "1000"],
+    "CORES": ["0", "1024"],
+    "HEAP_MB": ["0", "256"],
+    "MEMORY_MB": ["0", "256"],
+    "UNIT_SECONDS": ["1"],
+    "SHUTDOWN_SECONDS": ["1"],
+    "LEASE_SECONDS": ["3"],
+    "SWEEP_SECONDS": ["1"],
+    "RECYCLE_UNITS": ["1"],
+    "REPORT_DAYS": ["1", "365"],
+    "CATALOGS": ["a", "a, b"],
+}
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of whoever runs the tests, and no file ``.env`` of theirs."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_value_out_of_range_is_refused_by_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + name, value)
+    with pytest.raises(Refused, match=rf"^ICEFLEET_{name}={value!r}: ") as refused:
+        Settings.load()
+    assert refused.value.reason == Reason.CONFIGURATION
+    assert refused.value.exit_status == 2
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
+def test_the_ends_of_a_range_belong_to_it(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + name, value)
+    assert str(getattr(Settings.load(), name.lower())) == value
+
+
+def test_every_number_is_tried() -> None:
+    numbers = {name.upper() for name, field in Settings.model_fields.items() if field.annotation is int}
+    assert numbers <= WRONG.keys()
+    assert RIGHT.keys() == WRONG.keys()
+
+
+def test_defaults_are_in_range() -> None:
+    settings = Settings.load()
+    assert Settings(**settings.model_dump()) == settings
+    assert settings.local
+    assert settings.redis_url == ""
+    assert settings.catalog_names == ("default",)
+
+
+def test_the_environment_comes_before_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("ICEFLEET_UNIT_MB=7\nICEFLEET_CORES=3\nPYICEBERG_CATALOG__DEFAULT__TYPE=sql\n")
+    monkeypatch.setenv("ICEFLEET_CORES", "2")
+    settings = Settings.load()
+    assert (settings.unit_mb, settings.cores) == (7, 2)
+
+
+def test_a_wrong_value_in_the_file_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("ICEFLEET_UNIT_MB=none\n")
+    with pytest.raises(Refused, match="ICEFLEET_UNIT_MB='none'"):
+        Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("broker", "board", "expected"),
+    [
+        ("", "", ""),
+        ("redis://host/0", "", "redis://host/0"),
+        ("rediss://host/0", "", "rediss://host/0"),
+        ("amqp://host", "", ""),
+        ("amqp://host", "redis://other/1", "redis://other/1"),
+        ("redis://host/0", "redis://other/1", "redis://other/1"),
+    ],
+)
+def test_where_the_board_is(broker: str, board: str, expected: str) -> None:
+    assert Settings(broker_url=broker, board_url=board).redis_url == expected
+
+
+def test_a_message_is_given_back_only_after_its_unit_was_killed() -> None:
+    settings = Settings(unit_seconds=10, shutdown_seconds=20)
+    assert settings.unit_seconds < settings.hard_limit < settings.visibility_timeout
+    assert settings.visibility_timeout > settings.hard_limit + settings.shutdown_seconds
+
+
+def test_catalogs_are_separated_by_commas() -> None:
+    assert Settings(catalogs=" a ,b,, c").catalog_names == ("a", "b", "c")
+
+
+def test_every_setting_is_described_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_UNIT_MB", "7")
+    rows = {name: (value, source, text) for name, value, source, text in Settings.load().described()}
+    assert rows.keys() == {PREFIX + name.upper() for name in Settings.model_fields}
+    assert rows["ICEFLEET_UNIT_MB"][:2] == ("7", "set")
+    assert rows["ICEFLEET_CORES"][:2] == ("0", "default")
+    assert all(text for _, _, text in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"), [("512", 512), ("512MB", 512), ("512 MiB", 512), ("4GB", 4096), ("1.5g", 1536), ("0GB", 0)]
+)
+def test_megabytes_take_a_unit(text: str, megabytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_HEAP_MB", text)
+    assert Settings.load().heap_mb == megabytes
+
+
+@pytest.mark.parametrize("text", ["many", "1.5", "100KB", "4 GBit"])
+def test_the_unit_is_said_in_a_refusal(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_UNIT_MB", text)
+    with pytest.raises(Refused, match="give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB"):
+        Settings.load()
+
+
+def test_unknown_variables_come_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ICEFLEET_BROKERURL", "ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"):
+        monkeypatch.setenv(name, "x")
+    assert ("ICEFLEET_BROKERURL", "ICEFLEET_BROKER_URL") in Settings.unknown()
+    assert not {"ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"} & {name for name, _ in Settings.unknown()}

@@ -1,0 +1,130 @@
+"""Where the columns of a Parquet file lie, found by Iceberg field id.
+
+Only columns inside structs count: a field of a list or a map has no single value in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import PrimitiveType
+
+from workers.arrow.schema import is_stored
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column without children, or a struct."""
+
+    #: Child indexes from the top of the schema down to the column.
+    path: tuple[int, ...]
+    #: The name that selects the column when it is read; others may share it.
+    name: str
+    #: The number of the column, or of the struct's first one, among the file's column chunks.
+    column: int
+    type: pa.DataType
+
+
+def has_field_ids(fields: Iterable[pa.Field]) -> bool:
+    """Whether any field, at any depth, carries a field id."""
+    return any(_field_id(field) is not None or has_field_ids(_children(field.type)) for field in fields)
+
+
+def leaves(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
+    """All leaves by field id; through the name mapping if one is given, else by the ids in the schema."""
+    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if not pa.types.is_struct(leaf.type)}
+
+
+def structs(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
+    """All structs by field id, as leaves that are read with everything in them."""
+    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if pa.types.is_struct(leaf.type)}
+
+
+def _found(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
+    """Structs and leaves by field id; the first of those that share one."""
+    found: dict[int, Leaf] = {}
+    for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
+        found.setdefault(field_id, leaf)
+    return found.items()
+
+
+def _walk(
+    fields: Sequence[pa.Field],
+    mapped: Sequence[MappedField] | None,
+    path: tuple[int, ...],
+    names: tuple[str, ...],
+    column: int,
+) -> Iterator[tuple[int, Leaf]]:
+    for index, field in enumerate(fields):
+        known = None if mapped is None else next((m for m in mapped if field.name in m.names), None)
+        # A mapped field is false when it has no children: ask for None.
+        field_id = _field_id(field) if mapped is None else known.field_id if known is not None else None
+        here, named = (*path, index), (*names, field.name)
+        if pa.types.is_struct(field.type):
+            below = None if mapped is None else known.fields if known is not None else []
+            yield from _walk(list(field.type), below, here, named, column)
+        if field_id is not None and (pa.types.is_struct(field.type) or not _children(field.type)):
+            yield field_id, Leaf(here, ".".join(named), column, field.type)
+        column += _width(field.type)
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    # Arrow writes a negative id where Parquet has none.
+    return int(text) if text is not None and int(text) >= 0 else None
+
+
+def _children(type_: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_struct(type_):
+        return list(type_)
+    if pa.types.is_map(type_):
+        return [type_.key_field, type_.item_field]
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return [type_.value_field]
+    return []
+
+
+def _width(type_: pa.DataType) -> int:
+    """The number of column chunks that hold a field."""
+    return sum(_width(child.type) for child in _children(type_)) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A primitive column of the rows, possibly inside structs."""
+
+    field_id: int
+    type: PrimitiveType
+    #: Child indexes from the top of the rows' schema down; empty where rows lack it, being null everywhere.
+    path: tuple[int, ...]
+
+    @classmethod
+    def of(cls, field_id: int, schema: Schema, rows: pa.Schema) -> Self:
+        """Find a column by id; ValueError where the schema has none, or none with one value a row."""
+        type_ = schema.find_type(field_id)
+        if not isinstance(type_, PrimitiveType):
+            raise ValueError(f"field {field_id} is of type {type_}, not a primitive one")
+        leaf = leaves(rows, None).get(field_id)
+        if leaf is None and is_stored(type_):
+            raise ValueError(f"field {field_id} has no single value in a row")
+        return cls(field_id, type_, leaf.path if leaf else ())
+
+    def column(self, batch: pa.RecordBatch) -> pa.Array:
+        """Its values; null where a struct around it is."""
+        if not self.path:
+            return pa.nulls(batch.num_rows, pa.bool_())
+        top, *below = self.path
+        return pc.struct_field(batch.column(top), below) if below else batch.column(top)
+
+
+def bits(array: pa.Array) -> pa.Array:
+    """Floats, dates and times as integers of the same bits."""
+    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())

@@ -1,0 +1,168 @@
+"""The data side of a match: key columns of data files with the position of each row, read by Spark's tasks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workers.arrow.fields import Leaf
+from workers.deletes import candidates
+from workers.deletes.bloom_filter import Hashes, KeyFilter
+from workers.deletes.candidates import Candidates
+from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, part_hashes, spark_schema
+from workers.deletes.key_index import KeyIndex
+from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions
+from workers.formats.key_reader import KeyBatch, KeyReader
+from workers.formats.row_group_bounds import may_match
+from workers.model.convert_unit import KeyFile, Match
+from workers.runtime import allocation
+from workers.runtime.batches import gathered
+from workers.runtime.counter import count
+from workers.runtime.dealing import dealt
+from workers.runtime.errors import Stopped
+from workers.runtime.failures import told
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.parallel import spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A file of more rows is read by several tasks, each with row groups of its own.
+_SPLIT_ROWS: Final = 4_000_000
+_TASKS_PER_CORE: Final = 3
+#: What opening a file costs, in rows read in that time, and what a task of its own is worth.
+FILE_ROWS: Final = 50_000
+_TASK_ROWS: Final = 1_000_000
+#: Rows that are looked up in an index at a time, about. Each time the pages of a large index are mapped again, so that
+#: more are worth their memory.
+_LOOKED_UP: Final = 1 << 15
+_LOOKED_UP_IN_PARTS: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A data file, or every n-th of its row groups."""
+
+    file: KeyFile
+    share: tuple[int, int]
+
+    @property
+    def cost(self) -> int:
+        """In rows."""
+        return self.file.record_count // self.share[1] + FILE_ROWS
+
+
+def pieces(match: Match) -> list[Piece]:
+    """What is read of a match's data: files that some delete is newer than, large ones in several pieces."""
+    newest: dict[int, int] = defaultdict(int)
+    for delete in match.deletes:
+        scope = 0 if match.is_global else delete.scope
+        newest[scope] = max(newest[scope], delete.sequence_number)
+    return [
+        Piece(file, (part, parts))
+        for file in match.data
+        if file.sequence_number < newest[0 if match.is_global else file.scope]
+        for parts in [max(1, -(-file.record_count // _SPLIT_ROWS))]
+        for part in range(parts)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match."""
+
+    reader: KeyReader
+    is_global: bool
+    deletes: Spool
+    scratch: Path
+
+    def removed(
+        self,
+        session: LazySession,
+        pieces: Sequence[Piece],
+        cores: int,
+        name: str,
+        stopped: Callable[[], bool],
+    ) -> list[PositionRuns]:
+        """The rows that the deletes, made into an index, remove; in files of scratch that begin with ``name``."""
+        tasks = _tasks(pieces, cores)
+
+        def work(number: int) -> Iterator[PositionRuns]:
+            keys = KeyFilter.open(self.deletes.filter)
+            index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
+            rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
+            found = (some for piece in tasks[number] for some in self._candidates(piece, keys, stopped))
+            with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
+                for several in candidates.gathered(found, rows, self.reader.batch_bytes):
+                    for file, positions in candidates.removed(index, several):
+                        writer.add(file, positions)
+                yield writer.close()
+            allocation.trim()
+
+        return spread(session, len(tasks), self.scratch, work)
+
+    def passed(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+        """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
+        tasks = _tasks(pieces, cores)
+        schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
+
+        def rows(piece: Piece, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
+            file = piece.file
+            for batch, found, _ in self._passed(piece, keys, lambda: False):
+                columns = [
+                    pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
+                    pa.array(found + batch.start),
+                    pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
+                    pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
+                    *(column.take(pa.array(found)) for column in batch.columns),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with told(self.scratch):
+                keys = KeyFilter.open(self.deletes.filter)
+                work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
+                yield from gathered(batch for piece in work for batch in rows(piece, keys))
+
+        ids = session.range(0, len(tasks), 1, len(tasks))
+        return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
+
+    def _candidates(self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]) -> Iterator[Candidates]:
+        for batch, found, hashes in self._passed(piece, keys, stopped):
+            columns = tuple(column.take(pa.array(found)) for column in batch.columns)
+            hashes = part_hashes(self.is_global, piece.file, columns, hashes[found])
+            yield Candidates(piece.file, found + batch.start, hashes, columns)
+
+    def _passed(
+        self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]
+    ) -> Iterator[tuple[KeyBatch, Positions, Hashes]]:
+        """Batches of a piece with the rows that may match, and the hashes by which the filter knows all rows.
+
+        Row groups go by statistics, rows by the filter.
+        """
+        file = piece.file
+        for batch in self.reader.read(file, share=piece.share, keep=self._keep):
+            if stopped():
+                raise Stopped
+            hashes = key_hashes(self.is_global, file, batch.columns)
+            found = np.flatnonzero(keys.may_contain(hashes))
+            if found.size:
+                yield batch, found, hashes
+        count(self.scratch, file.index)
+
+    def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
+        return may_match(group, self.reader.columns, leaves, self.deletes.bounds)
+
+
+def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
+    """Pieces dealt to tasks, the dearest first to the least laden: about even, and small files share a task."""
+    worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
+    tasks = dealt([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
+    return [[pieces[index] for index in task] for task in tasks]

@@ -1,0 +1,191 @@
+"""Metrics of a data file (spec: Data File Fields), taken from the rows that are written and not from the footer.
+
+Parquet's statistics have no counts of NaN, none at all for long values, and none that can be relied on where a NaN is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, FloatType, PrimitiveType, StringType, UUIDType
+from pyiceberg.utils.decimal import decimal_to_unscaled
+
+from workers.arrow.columns import Column
+from workers.formats.metrics_modes import Mode
+
+_SURROGATES: Final = range(0xD800, 0xE000)
+_LAST_CHARACTER: Final = 0x10FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class FileMetrics:
+    """Metrics by field id; bounds are single values (spec, Appendix D).
+
+    Columns inside lists and maps have sizes only, as Iceberg's own writers leave them.
+    """
+
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+
+
+class Metrics:
+    """Metrics of one file in the making; takes the same tables as the file.
+
+    :param schema: the columns as Iceberg has them.
+    :param columns: the same as Parquet has them, see :func:`workers.arrow.columns.columns_of`.
+    :param modes: what is kept of each, see :func:`workers.formats.metrics_modes.modes_of`.
+    """
+
+    def __init__(self, schema: Schema, columns: Sequence[Column], modes: Mapping[int, Mode]) -> None:
+        self._columns = columns
+        self._modes = modes
+        self._totals: dict[int, _Totals] = {}
+        for column in columns:
+            type_ = schema.find_type(column.field_id)
+            if column.steps is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
+                self._totals[column.field_id] = _Totals(type_, modes[column.field_id])
+
+    def add(self, table: pa.Table) -> None:
+        """Take rows; memory and time do not depend on how many were taken before."""
+        for column in self._columns:
+            totals = self._totals.get(column.field_id)
+            if totals is not None:
+                totals.add(column.values(table))
+
+    def result(self, footer: pq.FileMetaData) -> FileMetrics:
+        """The metrics of all rows, with the sizes of the columns in the file."""
+        metrics = FileMetrics()
+        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+        for index, column in enumerate(self._columns):
+            if self._modes[column.field_id].counts:
+                size = sum(group.column(index).total_compressed_size for group in groups)
+                metrics.column_sizes[column.field_id] = size
+        for field_id, totals in self._totals.items():
+            metrics.value_counts[field_id] = totals.values
+            metrics.null_value_counts[field_id] = totals.nulls
+            if isinstance(totals.type, FloatType | DoubleType):
+                metrics.nan_value_counts[field_id] = totals.nans
+            lower, upper = totals.bounds()
+            if lower is not None:
+                metrics.lower_bounds[field_id] = lower
+            if upper is not None:
+                metrics.upper_bounds[field_id] = upper
+        return metrics
+
+
+class _Totals:
+    """What is known of one column so far."""
+
+    def __init__(self, type_: PrimitiveType, mode: Mode) -> None:
+        self.type = type_
+        self.values = 0
+        self.nulls = 0
+        self.nans = 0
+        self._mode = mode
+        self._lower: Any = None
+        self._upper: Any = None
+        #: Of UUIDs: the signs of their halves, as far as these are taken for signed numbers.
+        self._signs: set[int] = set()
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.values += len(column)
+        self.nulls += column.null_count
+        if isinstance(self.type, FloatType | DoubleType):
+            self.nans += pc.sum(pc.is_nan(column), min_count=0).as_py()
+        if not self._mode.bounds:
+            return
+        found = pc.min_max(column)
+        lower, upper = _value(found["min"]), _value(found["max"])
+        if lower is None or lower != lower:  # only nulls, or only NaN
+            return
+        self._lower = lower if self._lower is None else min(lower, self._lower)
+        self._upper = upper if self._upper is None else max(upper, self._upper)
+        if isinstance(self.type, UUIDType):
+            self._signs.update(*(_signs(chunk.drop_null()) for chunk in column.chunks))
+
+    def bounds(self) -> tuple[bytes | None, bytes | None]:
+        """Single values that no value lies outside of; None where there are none, or none can be given."""
+        lower, upper, length = self._lower, self._upper, self._mode.length
+        if lower is None:
+            return None, None
+        if isinstance(self.type, FloatType | DoubleType):
+            # Readers differ in whether the zeros are equal: -0.0 and 0.0 are right for all.
+            lower, upper = (-0.0 if lower == 0 else lower), (0.0 if upper == 0 else upper)
+            return to_bytes(self.type, lower), to_bytes(self.type, upper)
+        if isinstance(self.type, StringType):
+            return _text_bounds(lower, upper, length)
+        if isinstance(self.type, BinaryType):
+            return lower[:length], above_bytes(upper, length)
+        if isinstance(self.type, DecimalType):
+            return _number(lower), _number(upper)
+        if isinstance(self.type, UUIDType) and len(self._signs) > 1:
+            # By the spec UUIDs are ordered as bytes, but Iceberg's Java implementation orders them as pairs of signed
+            # numbers and would look for values in the wrong files: bounds only where both orders agree.
+            return None, None
+        return to_bytes(self.type, lower), to_bytes(self.type, upper)
+
+
+def above_text(text: str, length: int | None) -> str | None:
+    """The least text of at most so many characters that is not below the given one; None where there is none."""
+    if length is None or len(text) <= length:
+        return text
+    for end in range(length, 0, -1):
+        character = ord(text[end - 1]) + 1
+        if character in _SURROGATES:
+            character = _SURROGATES.stop
+        if character <= _LAST_CHARACTER:
+            return text[: end - 1] + chr(character)
+    return None
+
+
+def above_bytes(value: bytes, length: int | None) -> bytes | None:
+    """The least bytes, at most so many, that are not below the given ones; None where there are none."""
+    if length is None or len(value) <= length:
+        return value
+    kept = value[:length].rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _text_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[bytes | None, bytes | None]:
+    try:
+        low, high = lower.decode(), above_text(upper.decode(), length)
+    except UnicodeDecodeError:
+        return None, None  # such text has no order that readers agree on
+    return low[:length].encode(), None if high is None else high.encode()
+
+
+def _number(value: Any) -> bytes:
+    """The unscaled value of a decimal as the fewest bytes that hold it, two's complement, big-endian."""
+    unscaled = decimal_to_unscaled(value)
+    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
+    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """A value in Iceberg's internal form, text as bytes; these are ordered as Arrow orders them."""
+    if not scalar.is_valid:
+        return None
+    type_ = scalar.type
+    if pa.types.is_temporal(type_):
+        return scalar.value
+    if pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return scalar.as_buffer().to_pybytes()
+    return scalar.as_py()
+
+
+def _signs(uuids: pa.Array) -> set[int]:
+    """The signs of both halves, wherever one of these UUIDs has them; there are no nulls."""
+    octets = np.frombuffer(uuids.buffers()[1], np.uint8).reshape(-1, 16)[uuids.offset :][: len(uuids)]
+    return set(np.unique((octets[:, 0] >> 7) * 2 + (octets[:, 8] >> 7)).tolist())

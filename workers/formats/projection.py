@@ -1,0 +1,245 @@
+"""Rows of a data file as rows of the table: columns found by field id at every depth, in the table's current types.
+
+Follows the spec's Column Projection: a column that the file lacks takes its identity partition value, else its
+``initial-default``, else null. Dropped columns are gone, promoted ones are cast, renamed and moved ones found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+
+from workers.arrow.casts import arrow_scalar, cast
+from workers.arrow.fields import has_field_ids
+from workers.arrow.schema import arrow_field, arrow_type, is_stored
+from workers.runtime.errors import UnsupportedFile
+
+#: Turns an array of the file into one of the table.
+Convert = Callable[[pa.Array], pa.Array]
+#: Makes so many values of a column that the file lacks.
+Fill = Callable[[int], pa.Array]
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class Mismatch(ValueError):
+    """A file does not fit the table's schema; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where one top-level column of the table comes from."""
+
+    #: Index of the top-level column in the file; None where the file lacks it.
+    source: int | None
+    convert: Convert
+    fill: Fill
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How rows of one file become rows of the table.
+
+    Args:
+        fields: The table's columns.
+        file: The file's own schema.
+        mapping: For files without field ids.
+        constants: Identity partition values by source field id, in Iceberg's internal form.
+
+    Raises:
+        Mismatch: a required column is missing, or a column has a type that is no promotion's source.
+    """
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(
+        cls,
+        fields: Sequence[NestedField],
+        file: pa.Schema,
+        mapping: NameMapping | None,
+        constants: Mapping[int, Any],
+    ) -> Projection:
+        """Work out the projection once for a file."""
+        mapped = None if has_field_ids(file) else list(mapping or ())
+        found = _by_id(list(file), mapped)
+        columns = []
+        for field in fields:
+            index, below = found.get(field.field_id, (None, None))
+            fill = _fill(field, constants)
+            if index is None:
+                _check_missing(field, constants)
+                columns.append(Column(None, _same, fill))
+            else:
+                columns.append(Column(index, _converter(field, file.field(index), below, constants), fill))
+        return cls(tuple(columns))
+
+    @property
+    def sources(self) -> list[int]:
+        """Top-level columns of the file that are read, ascending."""
+        return sorted({column.source for column in self.columns if column.source is not None})
+
+    @property
+    def added(self) -> int:
+        """Bytes that a row takes in columns that the file lacks."""
+        return sum(column.fill(1).nbytes for column in self.columns if column.source is None)
+
+    def arrays(self, read: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:
+        """The table's columns out of the file's, for a batch of so many rows."""
+        return [
+            column.fill(rows) if column.source is None else column.convert(read[column.source])
+            for column in self.columns
+        ]
+
+
+def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
+    """Refuse a file whose columns nobody can tell: without field ids, and the table without a name mapping."""
+    if mapping is None and not has_field_ids(file):
+        raise UnsupportedFile(path, "it has no field ids, and the table has no schema.name-mapping.default")
+
+
+_Found = dict[int, tuple[int, list[MappedField] | None]]
+
+
+def _by_id(fields: Iterable[pa.Field], mapped: Sequence[MappedField] | None) -> _Found:
+    """Index of each field by its id, with the mapping of what lies below it; the first of those that share one."""
+    found: _Found = {}
+    for index, field in enumerate(fields):
+        if mapped is None:
+            text = (field.metadata or {}).get(_FIELD_ID)
+            if text is not None:
+                found.setdefault(int(text), (index, None))
+            continue
+        known = next((m for m in mapped if field.name in m.names), None)
+        # A mapped field is false when it has no children: ask for None.
+        if known is not None and known.field_id is not None:
+            found.setdefault(known.field_id, (index, list(known.fields)))
+    return found
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _missing(field: NestedField, constants: Mapping[int, Any]) -> Any:
+    """The value of a column that a file lacks: its identity partition's, be it null, else its initial default."""
+    return constants.get(field.field_id, field.initial_default)
+
+
+def _check_missing(field: NestedField, constants: Mapping[int, Any]) -> None:
+    if field.required and _missing(field, constants) is None:
+        raise Mismatch(f"it lacks the required column {field.name} ({field.field_id})")
+
+
+def _fill(field: NestedField, constants: Mapping[int, Any]) -> Fill:
+    type_ = arrow_type(field.field_type)
+    value = _missing(field, constants)
+    if value is None or not isinstance(field.field_type, PrimitiveType):
+        return _nothing(type_)
+    scalar = arrow_scalar(value, field.field_type)
+    return lambda rows: pa.repeat(scalar, rows)
+
+
+def _nothing(type_: pa.DataType) -> Fill:
+    """Nulls; a null struct's required fields are none, since Arrow writes no nulls there, whatever lies above them."""
+    if not pa.types.is_struct(type_):
+        return lambda rows: pa.nulls(rows, type_)
+    null = pa.array([None], type_)  # has empty values below
+    return lambda rows: null.take(np.zeros(rows, np.int64))
+
+
+def _converter(
+    field: NestedField, source: pa.Field, mapped: list[MappedField] | None, constants: Mapping[int, Any]
+) -> Convert:
+    type_: IcebergType = field.field_type
+    if isinstance(type_, StructType):
+        return _struct(type_, source, mapped, constants)
+    if isinstance(type_, ListType):
+        return _list(type_, source, mapped)
+    if isinstance(type_, MapType):
+        return _map(type_, source, mapped)
+    assert isinstance(type_, PrimitiveType)
+    try:
+        return cast(source.type, type_)
+    except TypeError as error:
+        raise Mismatch(f"its column {field.name} ({field.field_id}) {error}") from error
+
+
+def _struct(
+    type_: StructType, source: pa.Field, mapped: list[MappedField] | None, constants: Mapping[int, Any]
+) -> Convert:
+    if not pa.types.is_struct(source.type):
+        raise Mismatch(f"its column {source.name} is of type {source.type}, a struct is expected")
+    found = _by_id(list(source.type), mapped)
+    target = [arrow_field(field) for field in type_.fields if is_stored(field.field_type)]
+    parts: list[tuple[int | None, Convert, Fill]] = []
+    for field in type_.fields:
+        if not is_stored(field.field_type):
+            continue
+        index, below = found.get(field.field_id, (None, None))
+        fill = _fill(field, constants)
+        if index is None:
+            _check_missing(field, constants)
+            parts.append((None, _same, fill))
+        else:
+            parts.append((index, _converter(field, source.type.field(index), below, constants), fill))
+
+    def convert(array: pa.Array) -> pa.Array:
+        children = [fill(len(array)) if index is None else part(array.field(index)) for index, part, fill in parts]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=target, mask=mask)
+
+    return convert
+
+
+def _list(type_: ListType, source: pa.Field, mapped: list[MappedField] | None) -> Convert:
+    if not (pa.types.is_list(source.type) or pa.types.is_large_list(source.type)):
+        raise Mismatch(f"its column {source.name} is of type {source.type}, a list is expected")
+    below = _below(mapped, type_.element_id)
+    element = _converter(type_.element_field, source.type.value_field, below, {})
+    target = arrow_type(type_)
+
+    def convert(array: pa.Array) -> pa.Array:
+        offsets, start, length = _offsets(array)
+        values = element(array.values.slice(start, length))
+        return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
+
+    return convert
+
+
+def _map(type_: MapType, source: pa.Field, mapped: list[MappedField] | None) -> Convert:
+    if not pa.types.is_map(source.type):
+        raise Mismatch(f"its column {source.name} is of type {source.type}, a map is expected")
+    key = _converter(type_.key_field, source.type.key_field, _below(mapped, type_.key_id), {})
+    value = _converter(type_.value_field, source.type.item_field, _below(mapped, type_.value_id), {})
+    target = arrow_type(type_)
+
+    def convert(array: pa.Array) -> pa.Array:
+        offsets, start, length = _offsets(array)
+        keys, items = key(array.keys.slice(start, length)), value(array.items.slice(start, length))
+        return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_mask(array))
+
+    return convert
+
+
+def _below(mapped: list[MappedField] | None, field_id: int) -> list[MappedField] | None:
+    if mapped is None:
+        return None
+    return next((list(m.fields) for m in mapped if m.field_id == field_id), [])
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets that begin at 0, with the start and the length of the values that they are about."""
+    offsets = array.offsets.to_numpy()
+    start, end = int(offsets[0]), int(offsets[-1])
+    return pa.array((offsets - start).astype("int32")), start, end - start
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

@@ -1,0 +1,240 @@
+"""Puffin files: the container that deletion vectors lie in (Puffin spec)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+from pydantic import ValidationError
+from pyiceberg.io import FileIO, InputStream, OutputStream
+from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
+
+from workers.formats.deletion_vector import DeletionVector
+from workers.model.convert_unit import VectorRef
+from workers.runtime.errors import CorruptFile
+
+DELETION_VECTOR_V1: Final = "deletion-vector-v1"
+REFERENCED_DATA_FILE: Final = "referenced-data-file"
+CARDINALITY: Final = "cardinality"
+
+#: The id of the column of row positions, which a deletion vector is computed from.
+_POSITION_FIELD: Final = 2147483645
+#: Footers of a few hundred vectors arrive with the first read.
+_TAIL: Final = 64 * 1024
+#: Payload size, flags, magic.
+_TRAILER: Final = 12
+_PAYLOAD_COMPRESSED: Final = 1
+
+
+def read_footer(io: FileIO, path: str) -> Footer:
+    """Read the footer of a Puffin file, and nothing of its blobs.
+
+    :raises CorruptFile: when the file is missing, is no whole Puffin file, or has a footer that cannot be read.
+    """
+    with _open(io, path) as file:
+        return _footer(file)
+
+
+def read_vector(io: FileIO, ref: VectorRef, data_file: str, footer: Footer | None = None) -> DeletionVector:
+    """Read the deletion vector that a manifest entry describes.
+
+    Only the footer and the blob are read. Who reads several vectors of one file may pass its footer (``read_footer``).
+
+    :raises CorruptFile: when the file is missing or no Puffin file, when its footer does not list the vector of
+        ``data_file`` at exactly that place, or when the vector or its cardinality is wrong.
+    """
+    with _open(io, ref.path) as file:
+        blob = _find(_footer(file) if footer is None else footer, ref, data_file)
+        return DeletionVector.from_blob(file.read(blob.offset, blob.length), ref.path, ref.cardinality)
+
+
+class PuffinWriter:
+    """Writes deletion vectors into one new Puffin file, each as it comes.
+
+    The file appears with the first vector, and an exception inside the ``with`` block removes it again. A file that
+    exists is never overwritten.
+    """
+
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._stream: OutputStream | None = None
+        self._size = 0
+        self._blobs: list[PuffinBlobMetadata] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
+        else:
+            self.close()
+
+    def add_vector(self, data_file: str, vector: DeletionVector) -> tuple[int, int]:
+        """Write the deletion vector of a data file; return its offset and its size in bytes."""
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+        blob = vector.to_blob()
+        if self._stream is None:
+            self._stream = self._io.new_output(self._path).create(overwrite=False)
+            self._write(self._stream, MAGIC_BYTES)
+        offset = self._size
+        self._write(self._stream, blob)
+        # Snapshot id and sequence number are not known before the commit; -1 means that they are inherited.
+        self._blobs.append(
+            PuffinBlobMetadata(
+                type=DELETION_VECTOR_V1,
+                fields=[_POSITION_FIELD],
+                snapshot_id=-1,
+                sequence_number=-1,
+                offset=offset,
+                length=len(blob),
+                properties={REFERENCED_DATA_FILE: data_file, CARDINALITY: str(vector.cardinality)},
+            )
+        )
+        return offset, len(blob)
+
+    def close(self) -> int:
+        """Write the footer; return the size of the whole file in bytes, 0 when no vector came and there is no file."""
+        if self._stream is not None and not self._closed:
+            try:
+                self._write(self._stream, self._footer())
+                self._stream.close()
+            except BaseException:
+                self._discard()
+                raise
+        self._closed = True
+        return self._size
+
+    def _write(self, stream: OutputStream, content: bytes) -> None:
+        stream.write(content)
+        self._size += len(content)
+
+    def _footer(self) -> bytes:
+        footer = Footer(blobs=self._blobs, properties={"created-by": _created_by()})
+        payload = footer.model_dump_json(by_alias=True, exclude_none=True).encode()
+        return b"".join([MAGIC_BYTES, payload, struct.pack("<ii", len(payload), 0), MAGIC_BYTES])
+
+    def _discard(self) -> None:
+        """Remove what was written; the error that led here matters more than one from removing."""
+        self._closed = True
+        if self._stream is None:
+            return
+        with contextlib.suppress(Exception):
+            self._stream.close()
+        with contextlib.suppress(Exception):
+            self._io.delete(self._path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Puffin:
+    """An open file whose magic at both ends was checked."""
+
+    path: str
+    stream: InputStream
+    size: int
+    #: The last bytes of the file, `_TAIL` of them or all.
+    tail: bytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        start = offset - (self.size - len(self.tail))
+        if start >= 0:
+            return self.tail[start : start + length]
+        return _read(self.path, self.stream, offset, length)
+
+
+@contextlib.contextmanager
+def _open(io: FileIO, path: str) -> Iterator[_Puffin]:
+    try:
+        source = io.new_input(path)
+        size = len(source)
+        stream = source.open()
+    except FileNotFoundError as error:
+        raise CorruptFile(path, "the file is missing") from error
+    with contextlib.closing(stream):
+        tail = _read(path, stream, max(0, size - _TAIL), min(size, _TAIL))
+        head = tail[:4] if size <= _TAIL else _read(path, stream, 0, 4)
+        if head != MAGIC_BYTES:
+            raise CorruptFile(path, f"the Puffin container is missing: the file starts with {head.hex() or 'nothing'}")
+        if size < 4 + 4 + _TRAILER or tail[-4:] != MAGIC_BYTES:
+            raise CorruptFile(path, "the Puffin container is incomplete: the file does not end with a footer")
+        yield _Puffin(path, stream, size, tail)
+
+
+def _read(path: str, stream: InputStream, offset: int, length: int) -> bytes:
+    stream.seek(offset)
+    content = stream.read(length) if length else b""
+    if len(content) != length:
+        raise CorruptFile(path, f"{length} bytes were expected at offset {offset}, {len(content)} are there")
+    return bytes(content)
+
+
+def _footer(file: _Puffin) -> Footer:
+    length, flags = struct.unpack("<iI", file.tail[-_TRAILER:-4])
+    start = file.size - _TRAILER - length
+    if length < 0 or start < 8:
+        raise CorruptFile(file.path, f"a Puffin footer of {length} bytes does not fit into {file.size} bytes")
+    if flags & ~_PAYLOAD_COMPRESSED:
+        raise CorruptFile(file.path, f"the Puffin footer has unknown flags: {flags:#010x}")
+    content = file.read(start - 4, 4 + length)
+    if content[:4] != MAGIC_BYTES:
+        raise CorruptFile(file.path, "the Puffin footer does not start with its magic")
+    payload = content[4:]
+    try:
+        if flags & _PAYLOAD_COMPRESSED:
+            # One LZ4 frame.
+            payload = pa.CompressedInputStream(pa.BufferReader(payload), "lz4").read()
+        footer = Footer.model_validate_json(payload)
+    except OSError as error:
+        raise CorruptFile(file.path, f"the Puffin footer cannot be decompressed: {error}") from error
+    except ValidationError as error:
+        raise CorruptFile(file.path, f"the Puffin footer is wrong: {error.errors()[0]['msg']}") from error
+    for blob in footer.blobs:
+        if blob.offset < 4 or blob.length < 0 or blob.offset + blob.length > start - 4:
+            raise CorruptFile(
+                file.path, f"the blob at offset {blob.offset} with length {blob.length} lies outside of the file"
+            )
+    return footer
+
+
+def _find(footer: Footer, ref: VectorRef, data_file: str) -> PuffinBlobMetadata:
+    where = f"at offset {ref.offset} with length {ref.size}"
+    blob = next((blob for blob in footer.blobs if (blob.offset, blob.length) == (ref.offset, ref.size)), None)
+    if blob is None:
+        raise CorruptFile(ref.path, f"the Puffin footer lists no blob {where}")
+    if blob.type != DELETION_VECTOR_V1:
+        raise CorruptFile(ref.path, f"the blob {where} is of type {blob.type}, not {DELETION_VECTOR_V1}")
+    if blob.compression_codec is not None:
+        raise CorruptFile(ref.path, f"the deletion vector {where} is compressed ({blob.compression_codec})")
+    # Tables are moved by rewriting their metadata, while their Puffin files keep the old folder: the name decides.
+    named = blob.properties.get(REFERENCED_DATA_FILE)
+    if named is None or _name(named) != _name(data_file):
+        raise CorruptFile(ref.path, f"the deletion vector {where} belongs to {named}, not to {data_file}")
+    stated = blob.properties.get(CARDINALITY)
+    if stated != str(ref.cardinality):
+        raise CorruptFile(
+            ref.path,
+            f"the footer says that the deletion vector {where} has {stated} positions, its manifest {ref.cardinality}",
+        )
+    return blob
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _created_by() -> str:
+    try:
+        return f"icefleet {importlib.metadata.version('icefleet')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "icefleet"

@@ -1,0 +1,193 @@
+"""How table properties choose the layout of a Parquet data file (``write.parquet.*`` as of Iceberg 1.11).
+
+Honoured: ``compression-codec``, ``compression-level``, ``page-size-bytes``, ``page-row-limit``, ``page-version``,
+``dict-size-bytes``, ``bloom-filter-enabled.column.*``, ``bloom-filter-fpp.column.*``, ``bloom-filter-ndv.column.*``,
+``bloom-filter-max-bytes``, ``stats-enabled.column.*``, and ``parquet.enable.dictionary``. Whoever makes row groups
+honours ``row-group-size-bytes``.
+
+Not honoured: ``row-group-check-min-record-count`` and ``-max-record-count``, which tell Iceberg's Java writer how often
+to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-size``, as variants are not written. With
+``page-version`` v2 pages are laid out so, but encodings stay those of v1. ``stats-enabled`` is about the statistics in
+Parquet's footer and page index alone: metrics follow ``write.metadata.metrics.*``.
+
+UUID columns have no statistics in the footer, whatever the table says. Parquet orders UUIDs as bytes, Iceberg's Java
+implementation compares them as pairs of signed numbers and skips row groups that hold what it looks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import UUIDType
+
+from workers.arrow.columns import Column
+from workers.formats.compression import data_compression
+
+_PREFIX: Final = "write.parquet."
+_PAGE_VERSIONS: Final = {"v1": "1.0", "v2": "2.0"}
+#: What Arrow looks at between two checks of a page's size, unless values are large.
+_VALUES: Final = 1024
+_LEAST_FILTER: Final = 32
+#: Rows by which it is judged whether values repeat.
+_LOOKED_AT: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The Bloom filter of one column."""
+
+    false_positives: float
+    #: How many values can be told apart within the bytes that a filter may have, or as many as the table says.
+    distinct: int
+    #: Whether there may be more values than rows.
+    repeated: bool
+
+    def size(self, rows: int) -> int:
+        """Bytes of it in a row group at most, without its header: a power of two, halved by Arrow while it can be."""
+        distinct = self.distinct if self.repeated else max(1, min(self.distinct, rows))
+        bits = -8 * distinct / math.log(1 - self.false_positives ** (1 / 8))
+        return max(_LEAST_FILTER, 1 << math.ceil(math.log2(bits / 8)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Codec, pages, dictionaries, statistics and Bloom filters of a file."""
+
+    codec: str
+    level: int | None
+    page_bytes: int
+    page_rows: int
+    page_version: str
+    dictionary: bool
+    dictionary_bytes: int
+    #: Paths of all columns.
+    paths: tuple[str, ...]
+    #: Paths of columns with statistics; None for all.
+    statistics: tuple[str, ...] | None
+    #: By path.
+    filters: Mapping[str, Filter]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[Column]) -> Layout:
+        """The layout that table properties ask for; what they say of columns that are not written is ignored.
+
+        :raises ValueError: when a property has a value that it cannot have; names it.
+        """
+        codec, level = data_compression(properties)
+        version = properties.get(f"{_PREFIX}page-version", "v1").lower()
+        if version not in _PAGE_VERSIONS:
+            raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
+        named = {str(schema.find_column_name(column.field_id)): column for column in columns}
+        unwanted = {
+            column.path
+            for name, column in named.items()
+            if isinstance(schema.find_type(column.field_id), UUIDType)
+            or not _flag(properties, "stats-enabled", name, True)
+        }
+        return cls(
+            codec,
+            level,
+            _positive(properties, "page-size-bytes", 1 << 20),
+            _positive(properties, "page-row-limit", 20_000),
+            _PAGE_VERSIONS[version],
+            properties.get("parquet.enable.dictionary", "true").lower() == "true",
+            _positive(properties, "dict-size-bytes", 2 << 20),
+            tuple(column.path for column in columns),
+            tuple(column.path for column in columns if column.path not in unwanted) if unwanted else None,
+            {
+                column.path: _filter(properties, name, repeated=column.steps is None)
+                for name, column in named.items()
+                # Arrow has none for truth values.
+                if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
+            },
+        )
+
+    def options(self, table: pa.Table) -> dict[str, Any]:
+        """The same as arguments of ``pyarrow.parquet.ParquetWriter``.
+
+        :param table: the first row group; the larger its values, the more often the size of a page is checked.
+        """
+        filters = {
+            path: {"ndv": wanted.distinct, "fpp": wanted.false_positives} for path, wanted in self.filters.items()
+        }
+        return {
+            "compression": self.codec,
+            "compression_level": self.level,
+            "data_page_size": self.page_bytes,
+            "max_rows_per_page": self.page_rows,
+            "data_page_version": self.page_version,
+            "use_dictionary": self._dictionaries(table) if self.dictionary else False,
+            "dictionary_pagesize_limit": self.dictionary_bytes,
+            "write_statistics": True if self.statistics is None else list(self.statistics),
+            "write_batch_size": self._between_checks(table),
+            "bloom_filter_options": filters or None,
+        }
+
+    def _dictionaries(self, table: pa.Table) -> list[str]:
+        """Columns with dictionaries: those whose values repeat. Of others Arrow would write values and indexes."""
+        rows = table.slice(0, _LOOKED_AT)
+        without = {column.name for column in rows.schema if not _repeats(rows.column(column.name))}
+        return [path for path in self.paths if path not in without]
+
+    def filter_bytes(self, rows: int) -> int:
+        """What Bloom filters add to a row group of so many rows, at most."""
+        return sum(wanted.size(rows) for wanted in self.filters.values())
+
+    def _between_checks(self, table: pa.Table) -> int:
+        """How many values may be added to a page before its size is looked at."""
+        largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
+        return int(min(_VALUES, max(1, self.page_bytes // max(1, largest))))
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of the values, and their indexes, take less than the values; so for what is nested."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type) or not len(column):
+        return True
+    distinct = column.unique()
+    indexes = len(column) * max(1, (len(distinct) - 1).bit_length()) / 8
+    return bool(_bytes(distinct) + indexes < _bytes(column))
+
+
+def _bytes(values: pa.Array | pa.ChunkedArray) -> int:
+    """What values take in a page: texts have their length before them."""
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return int(pc.sum(pc.binary_length(values)).as_py() or 0) + 4 * len(values)
+    return int(values.type.bit_width // 8 * len(values))
+
+
+def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> Filter:
+    most = _positive(properties, "bloom-filter-max-bytes", 1 << 20)
+    key = f"{_PREFIX}bloom-filter-fpp.column.{name}"
+    false_positives = _number(properties, key, 0.01)
+    if not 0 < false_positives < 1:
+        raise ValueError(f"{key} is {properties[key]}, not between 0 and 1")
+    # Java's writer takes the power of two that is not above the limit, too.
+    bits = 8 << max(_LEAST_FILTER, most).bit_length() - 1
+    room = max(1, int(-bits * math.log(1 - false_positives ** (1 / 8)) / 8))
+    return Filter(false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated)
+
+
+def _flag(properties: Mapping[str, str], kind: str, name: str, default: bool) -> bool:
+    return properties.get(f"{_PREFIX}{kind}.column.{name}", str(default)).lower() == "true"
+
+
+def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
+    value = _number(properties, _PREFIX + name, default)
+    if value < 1 or value != int(value):
+        raise ValueError(f"{_PREFIX}{name} is {properties[_PREFIX + name]}, not a whole number above 0")
+    return int(value)
+
+
+def _number(properties: Mapping[str, str], key: str, default: float) -> float:
+    try:
+        return float(properties.get(key, default))
+    except ValueError as error:
+        raise ValueError(f"{key} is {properties[key]}, not a number") from error

@@ -1,0 +1,150 @@
+"""The values that the rewriting of data files is given and the values that it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import LocationProvider
+from pyiceberg.transforms import Transform
+
+from workers.model.convert_unit import ConversionUnit, VectorRef
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A data file that is rewritten. Its index is that of its target among the unit's deletes."""
+
+    index: int
+    path: str
+    #: Data sequence number.
+    sequence_number: int
+    #: Index into the unit's scopes.
+    scope: int
+    record_count: int
+    #: Bytes.
+    size: int
+    vector: VectorRef | None = None
+    #: Row id of the first row; None for rows from before format version 3.
+    first_row_id: int | None = None
+    #: Values of identity partition fields by source field id, in Iceberg's internal form (days, microseconds, …).
+    constants: Mapping[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition that is written to: its tuple as hexadecimal single values (spec, Appendix D), and its path."""
+
+    values: tuple[str | None, ...]
+    #: Hive-style, such as ``day=2024-05-01``; empty where there are no partition fields.
+    path: str
+
+    def to_path(self) -> str:
+        """What location providers ask of a partition."""
+        return self.path
+
+
+@dataclass(frozen=True, slots=True)
+class SortColumn:
+    """One field of a sort order."""
+
+    field_id: int
+    transform: Transform[Any, Any]
+    descending: bool
+    nulls_first: bool
+
+
+#: The part of the largest size that is planned for.
+_ROOM: Final = 0.9
+
+
+class Arrangement(StrEnum):
+    """The order of the rows that are written."""
+
+    #: As they come.
+    NONE = "none"
+    SORT = "sort"
+    ZORDER = "zorder"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of the files that are written: no file exceeds ``most``, and only too few rows make one below ``least``."""
+
+    target: int
+    least: int
+    most: int
+
+    def files(self, size: float) -> int:
+        """How many even files so many bytes make: none above the most, and none below the least where that can be.
+
+        They are rather larger than the target than smaller: what is judged before it is written may turn out less.
+        """
+        files = max(1, int(size / self.target))
+        while size / files > self.most * _ROOM:
+            files += 1
+        while files > 1 and size / files < self.least and size / (files - 1) <= self.most * _ROOM:
+            files -= 1
+        return files
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteUnit:
+    """Data files to be written anew without the rows that deletes remove, and how."""
+
+    name: str
+    #: The deletes that reach the inputs; its targets are the inputs, in order.
+    deletes: ConversionUnit
+    inputs: tuple[Input, ...]
+    #: What is written: the table's current schema.
+    schema: Schema
+    #: Whether row ids and the sequence numbers of the last update are written too (spec, Row Lineage).
+    lineage: bool
+    #: The spec that is written under.
+    spec: PartitionSpec
+    #: The partition of each scope of the inputs; None for one of another spec, whose rows are routed one by one.
+    scopes: tuple[Partition | None, ...]
+    sizes: Sizes
+    location: LocationProvider
+    #: Where paths are noted before they are written to: a prefix on the table's storage.
+    journal: str
+    name_mapping: Any
+    #: Table properties; they choose how is written and which metrics are kept.
+    properties: Mapping[str, str]
+    arrangement: Arrangement = Arrangement.NONE
+    order: tuple[SortColumn, ...] = ()
+    #: Field ids whose values are interleaved.
+    zorder: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that was written. Metrics are by field id; bounds are single values (spec, Appendix D)."""
+
+    path: str
+    size: int
+    record_count: int
+    column_sizes: dict[int, int]
+    value_counts: dict[int, int]
+    null_value_counts: dict[int, int]
+    nan_value_counts: dict[int, int]
+    lower_bounds: dict[int, bytes]
+    upper_bounds: dict[int, bytes]
+    split_offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a rewrite wrote."""
+
+    files: tuple[tuple[Partition, WrittenFile], ...]
+    #: Rows of the inputs, deleted ones included.
+    read_rows: int
+    #: Rows of them that deletes had removed.
+    deleted_rows: int
+    #: For each existing position delete file of several data files, the paths of all that it names.
+    named: Mapping[str, tuple[str, ...]]

@@ -1,0 +1,125 @@
+"""The conversion of one unit: match, subtract what was deleted before, write."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.io import FileIO
+
+from workers.arrow.canonical import arrow_type
+from workers.deletes.resolve import Deletes
+from workers.deletes.scan import FILE_ROWS, pieces
+from workers.model.convert_unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
+from workers.operations.write_deletes import write
+from workers.runtime import allocation
+from workers.runtime.counter import counted
+from workers.runtime.errors import UnsupportedFile
+from workers.runtime.failures import heard
+from workers.runtime.lazy_session import LazySession, Source
+from workers.runtime.machine import Budget
+from workers.runtime.session import running
+from workers.runtime.supervisor import Stop, supervised
+
+#: Rows, with what opening a file costs in rows, that one process matches in the seconds that a session takes to start.
+_ALONE_ROWS: Final = 50_000_000
+
+
+def convert(
+    unit: ConversionUnit,
+    io: FileIO,
+    session: Source,
+    budget: Budget,
+    scratch: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionResult:
+    """Write the position deletes or vectors that a unit's equality deletes amount to.
+
+    Targets that lose no further row get nothing. Nothing but the paths of :func:`paths` is written. Whatever is raised
+    in the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
+
+    Args:
+        unit: What is read and where is written.
+        io: The table's file access; goes to Spark's tasks.
+        session: The session that :func:`workers.runtime.session.session` made for this budget, or what makes it:
+            it is started when there is work for several tasks.
+        budget: Memory and cores.
+        scratch: An empty folder, deleted by the caller.
+        progress: Called in this thread with data files done and in all, when that has changed.
+
+    Raises:
+        CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
+        TaskFailed: a Spark task failed for another reason.
+    """
+    _check_keys(unit)
+    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    allocation.give_back()
+    expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
+    last = -1
+
+    def tick() -> None:
+        nonlocal last
+        done = counted(scratch, expected)
+        if progress is not None and done != last:
+            last = done
+            progress(done, len(expected))
+
+    tick()
+    with heard(scratch):
+        return supervised(
+            lazy,
+            f"icefleet {unit.name} {secrets.token_hex(4)}",
+            lambda stop: _converted(unit, io, lazy, budget, scratch, stop),
+            tick,
+        )
+
+
+def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
+    """Every path that the conversion of a unit may write."""
+    if unit.format_version >= 3:
+        yield from (unit.puffin_destination.format(task=task) for task in range(budget.shuffle_tasks))
+    elif unit.granularity == "partition":
+        yield from unit.scope_destinations.values()
+    else:
+        yield from (target.destination for target in unit.targets)
+
+
+def _is_small(unit: ConversionUnit, budget: Budget, session: Source) -> bool:
+    """Whether one process is done with a unit before a session that has to be started has begun.
+
+    On one core tasks would come one after another anyway.
+    """
+    if budget.cores > 1 and (not callable(session) or running(budget)):
+        return False  # the number of tasks follows from the work
+    rows = sum(piece.cost for match in unit.matches for piece in pieces(match))
+    rows += sum(file.record_count + FILE_ROWS for match in unit.matches for file in match.deletes)
+    return rows + len(unit.positions) * FILE_ROWS <= _ALONE_ROWS
+
+
+def _check_keys(unit: ConversionUnit) -> None:
+    for match in unit.matches:
+        for column in match.columns if match.deletes else ():
+            try:
+                arrow_type(column.type)
+            except TypeError as error:
+                raise UnsupportedFile(match.deletes[0].path, f"{error} (field {column.field_id})") from error
+
+
+def _converted(
+    unit: ConversionUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path, stop: Stop
+) -> ConversionResult:
+    deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
+    staged = write(session, unit, io, deletes.resolved(session, stop), budget, scratch)
+    read = [piece for match in unit.matches for piece in pieces(match)]
+    written = tuple(item for item in staged if isinstance(item, StagedDelete))
+    vectors = tuple(item for item in staged if isinstance(item, StagedVector))
+    return ConversionResult(
+        deletes=written,
+        vectors=vectors,
+        named=deletes.named(),
+        rows_read=sum(piece.file.record_count for piece in read if not piece.share[0]),
+        new_positions=sum(item.record_count for item in written) + sum(item.new_positions for item in vectors),
+    )

@@ -1,0 +1,135 @@
+"""The rewriting of one unit: its deletes resolved, its live rows written into files of the right size."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.io import FileIO
+
+from workers.arrow.schema import written_schema
+from workers.deletes.resolve import Deletes
+from workers.formats.row_reader import RowReader
+from workers.model.rewrite_unit import Arrangement, RewriteResult, RewriteUnit
+from workers.operations import inputs as lanes
+from workers.operations.inputs import Part
+from workers.operations.live_rows import READ, LiveRows
+from workers.operations.write_rows import copied, merged
+from workers.operations.write_sorted import arranged
+from workers.runtime import allocation
+from workers.runtime.counter import counted, tallied
+from workers.runtime.errors import TaskFailed
+from workers.runtime.failures import heard
+from workers.runtime.lazy_session import LazySession, Source
+from workers.runtime.machine import Budget
+from workers.runtime.session import running
+from workers.runtime.supervisor import Stop, supervised
+
+#: Bytes of inputs that one process rewrites in the time that Spark takes to hand out its tasks; and in the seconds that
+#: a session takes to start, or where there is one core anyway.
+_ALONE_BYTES: Final = 16 << 20
+_ALONE_BYTES_COLD: Final = 128 << 20
+#: What a row counts for, at least: files whose rows are alike are small.
+_ROW_BYTES: Final = 16
+
+
+def rewrite(
+    unit: RewriteUnit,
+    io: FileIO,
+    session: Source,
+    budget: Budget,
+    scratch: Path,
+    progress: Callable[[int, int], None] | None = None,
+) -> RewriteResult:
+    """Write a unit's live rows anew.
+
+    Every path is noted in the unit's journal before it is written to, by one of :func:`tasks_of` tasks. Whatever is
+    raised in the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
+
+    Args:
+        unit: What is read and how is written.
+        io: The table's file access; goes to Spark's tasks.
+        session: The session that :func:`workers.runtime.session.session` made for this budget, or what makes it:
+            it is started when there is work for several tasks.
+        budget: Memory and cores.
+        scratch: An empty folder, deleted by the caller. Rows that are arranged wait there, as they are in Arrow.
+        progress: Called in this thread with data files read and in all, when that has changed.
+
+    Raises:
+        CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
+        TaskFailed: a Spark task failed for another reason.
+    """
+    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    allocation.give_back()
+    work = Rewrite(unit, io, lazy, budget, scratch)
+    last = -1
+
+    def tick() -> None:
+        nonlocal last
+        done = work.read
+        if progress is not None and done != last:
+            last = done
+            progress(done, len(unit.inputs))
+
+    tick()
+    with heard(scratch):
+        return supervised(lazy, f"icefleet {unit.name} {secrets.token_hex(4)}", work.result, tick)
+
+
+def _is_small(unit: RewriteUnit, budget: Budget, session: Source) -> bool:
+    """Whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
+    size = sum(max(file.size, file.record_count * _ROW_BYTES) for file in unit.inputs)
+    at_hand = budget.cores > 1 and (not callable(session) or running(budget))
+    return size <= (_ALONE_BYTES if at_hand else _ALONE_BYTES_COLD)
+
+
+def tasks_of(budget: Budget) -> int:
+    """How many tasks note paths in a unit's journal: those that write first, and those that merge small files."""
+    return 2 * budget.shuffle_tasks
+
+
+class Rewrite:
+    """One rewrite, and how far it is."""
+
+    def __init__(self, unit: RewriteUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path) -> None:
+        self._unit = unit
+        self._io = io
+        self._session = session
+        self._budget = budget
+        self._scratch = scratch
+        self._pieces: Counter[int] = Counter(file.index for file in unit.inputs)
+        fields = written_schema(unit.schema, lineage=unit.lineage)
+        self._rows = LiveRows(RowReader(io, fields, unit.name_mapping, budget.batch_bytes), scratch)
+
+    @property
+    def read(self) -> int:
+        """Data files that were read to their end."""
+        return counted(self._scratch, self._pieces, READ)
+
+    def result(self, stop: Stop) -> RewriteResult:
+        """Do it all; ``stop`` says that nobody waits for it any more."""
+        unit, most = self._unit, self._budget.shuffle_tasks
+        deletes = Deletes(unit.deletes, self._io, self._budget, self._scratch, noted=True)
+        deletes.spool(self._session, stop)
+        copy = partial(copied, self._session, unit, self._io, self._rows, self._budget, self._scratch)
+        if unit.arrangement is not Arrangement.NONE or None in unit.scopes:
+            parts = self._counted(lanes.parts(unit.inputs, self._budget.cores))
+            written = arranged(self._session, unit, self._io, self._rows, self._budget, self._scratch, parts)
+        else:
+            jobs = lanes.jobs(lanes.by_partition(unit.inputs, unit.scopes), unit.sizes, most, self._rows.lost)
+            self._counted([part for job in jobs for part in job.parts])
+            written = copy(jobs)
+        read, live = tallied(self._scratch)
+        if live != (rows := sum(file.record_count for _, file in written)):
+            raise TaskFailed(f"{live} rows are live, {rows} were written")
+        files = merged(written, unit, self._io, partial(copy, first=most))
+        return RewriteResult(tuple(files), read, read - live, deletes.named())
+
+    def _counted(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """The same parts, by which it is told from now on which data files were read to their end."""
+        self._pieces = Counter(part.file.index for part in parts)
+        return parts

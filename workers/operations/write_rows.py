@@ -1,0 +1,71 @@
+"""Rows written as they come: the inputs of a partition one after another, and small files put together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.io import FileIO
+
+from workers.formats.output_files import Files, Written, written_of
+from workers.model.rewrite_unit import Input, Partition, RewriteUnit, WrittenFile
+from workers.operations import inputs as lanes
+from workers.operations.inputs import Job
+from workers.operations.live_rows import LiveRows
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.machine import Budget
+from workers.runtime.parallel import spread
+from workers.runtime.read_ahead import ahead
+
+#: Batches that are read before they are written.
+_AHEAD: Final = 4
+
+
+def copied(
+    session: LazySession,
+    unit: RewriteUnit,
+    io: FileIO,
+    rows: LiveRows,
+    budget: Budget,
+    scratch: Path,
+    work: Sequence[Job],
+    first: int = 0,
+) -> list[Written]:
+    """Write each job's rows as they come; the first task notes its paths under ``first``."""
+    dealt = lanes.dealt(work, budget.shuffle_tasks)
+
+    until_stopped = session.in_task()
+
+    def copy(lane: int) -> Iterator[str]:
+        files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
+        for job in dealt[lane]:
+            batches = until_stopped(ahead(rows.read_all(job.parts), _AHEAD))
+            yield from files.write(job.partition, batches, job.width, job.rows).column(0).to_pylist()
+
+    return [written_of(text) for text in spread(session, len(dealt), scratch, copy)]
+
+
+def merged(
+    written: list[Written], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[Job]], list[Written]]
+) -> list[Written]:
+    """Files that came out too small put together: several tasks may each have had too few rows at its end."""
+    small: dict[Partition, list[WrittenFile]] = defaultdict(list)
+    for partition, file in written:
+        if file.size < unit.sizes.least:
+            small[partition].append(file)
+    crowded = {partition: files for partition, files in small.items() if len(files) > 1}
+    if not crowded:
+        return written
+    inputs = [(partition, [_again(file) for file in files]) for partition, files in crowded.items()]
+    together = copy(lanes.jobs(inputs, unit.sizes, 1, lambda file: 0))
+    replaced = {file.path for files in crowded.values() for file in files}
+    for path in replaced:
+        io.delete(path)
+    return [*(item for item in written if item[1].path not in replaced), *together]
+
+
+def _again(file: WrittenFile) -> Input:
+    """A file that this rewrite has written, to be read once more: whatever its rows inherit is stored in it."""
+    return Input(index=-1, path=file.path, sequence_number=0, scope=0, record_count=file.record_count, size=file.size)

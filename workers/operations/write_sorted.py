@@ -1,0 +1,55 @@
+"""Rows written in order, or on the way to their partitions: one task for each lane of their exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.io import FileIO
+
+from workers.formats.output_files import Files, Written, written_of
+from workers.model.rewrite_unit import RewriteUnit
+from workers.operations.inputs import Part
+from workers.operations.live_rows import LiveRows
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.machine import Budget
+from workers.runtime.parallel import spread
+from workers.runtime.read_ahead import ahead
+from workers.sorting.exchange import exchanged
+from workers.sorting.row_keys import key_fields
+
+#: Slices that are put in order before they are written.
+_AHEAD: Final = 2
+
+
+def arranged(
+    session: LazySession,
+    unit: RewriteUnit,
+    io: FileIO,
+    rows: LiveRows,
+    budget: Budget,
+    scratch: Path,
+    parts: Sequence[Part],
+) -> list[Written]:
+    """Write the rows of all parts in the unit's arrangement, each into its partition."""
+    live = sum(max(0, file.record_count - rows.lost(file)) for file in unit.inputs)
+    width = sum(file.size for file in unit.inputs) / max(1, sum(file.record_count for file in unit.inputs))
+    lanes = min(unit.sizes.files(live * width), budget.shuffle_tasks)
+    keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), scratch)
+    exchange = exchanged(session, unit, rows, keys, parts, lanes, budget, scratch)
+
+    until_stopped = session.in_task()
+
+    def write(lane: int) -> Iterator[str]:
+        files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
+        for partition, found in groupby(until_stopped(ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
+            made = files.write(partition, (rows for _, rows in found), width, expected[partition])
+            yield from made.column(0).to_pylist()
+
+    written = [written_of(text) for text in spread(session, len(exchange.lanes), scratch, write)]
+    exchange.discard()
+    return written

@@ -1,0 +1,276 @@
+"""The Spark session of this process: made when it is first needed, one at a time, sized by the budget.
+
+PySpark is imported with the first session: a process that never needs one does not wait for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from workers.runtime import allocation
+from workers.runtime.java import JAVA, NoJava, find_java
+from workers.runtime.machine import Budget
+from workers.runtime.scratch import folder_of_this_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["JAVA", "NoJava", "close", "end", "find_java", "memory", "running", "session", "warm"]
+
+log = logging.getLogger(__name__)
+
+_LOG: Final = "spark.log"
+#: Few rows reach the JVM: the first compiler is enough, and a unit is over before the second has paid (a third less
+#: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
+#: is collected for the first time.
+_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m")
+#: Where this package lies.
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    spark: SparkSession
+    budget: Budget
+    pid: int
+    folder: Path
+
+
+_current: _Current | None = None
+#: Held by whoever makes or closes the session: a unit that comes while the session is warmed waits for it.
+_lock = threading.RLock()
+#: Folders of sessions that are there or being made.
+_folders: set[Path] = set()
+#: Seconds for the JVM and what it started to end by themselves.
+_PATIENCE: Final = 5.0
+
+
+def session(budget: Budget, spill: Path | None = None) -> SparkSession:
+    """The session of this process; a new one if there is none, or its JVM has died, or the budget is another.
+
+    The JVM starts quietly: what it says, and what Python workers print, goes to a file beside the spilled data.
+
+    Args:
+        budget: Cores and heap.
+        spill: Where Spark shuffles and spills; the system's temporary directory by default.
+
+    Raises:
+        NoJava: there is no Java that Spark can run on.
+    """
+    global _current
+    with _lock:
+        if _current is not None:
+            if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
+                return _current.spark
+            close()
+        folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
+        _folders.add(folder)
+        allocation.give_back()
+        try:
+            _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
+        except BaseException:
+            _discard(folder)
+            raise
+        return _current.spark
+
+
+def running(budget: Budget) -> bool:
+    """Whether this process has a session of this budget; one that is being made does not count yet."""
+    current = _current
+    return current is not None and current.pid == os.getpid() and current.budget == budget
+
+
+def warm(budget: Budget, spill: Path | None = None) -> None:
+    """Make the session, and have it start the processes that run tasks: all that the first unit would wait for."""
+    with _lock:
+        spark = session(budget, spill)
+        spark.range(0, budget.cores, 1, budget.cores).mapInArrow(lambda batches: batches, "id long").collect()
+
+
+def memory() -> int:
+    """Bytes that this process, its JVM and the JVM's own processes take, what they share counted once."""
+    own = psutil.Process()
+    return sum(_proportional(process) for process in (own, *own.children(recursive=True)))
+
+
+def close() -> None:
+    """Stop the session and its JVM, if there is one."""
+    global _current
+    with _lock:
+        if _current is None:
+            return
+        ended, _current = _current, None
+        if ended.pid != os.getpid():  # of the process that this one was forked from
+            return
+        try:
+            _stop(ended.spark)
+        finally:
+            _discard(ended.folder)
+
+
+def end() -> None:
+    """End the JVM at once, also one that is just being started: this process is about to end without ``atexit``."""
+    started = psutil.Process().children(recursive=True)
+    for stop in (psutil.Process.terminate, psutil.Process.kill):
+        for process in filter(_runs, started):
+            with suppress(psutil.Error):
+                stop(process)
+        deadline = time.monotonic() + _PATIENCE
+        while any(map(_runs, started)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    for folder in list(_folders):
+        _discard(folder)
+
+
+atexit.register(close)
+
+
+def _after_fork() -> None:
+    """What a process has forked from another is not its own: neither the session, nor whoever is making it."""
+    global _current, _lock
+    _current, _lock = None, threading.RLock()
+    _folders.clear()
+    if (pyspark := sys.modules.get("pyspark")) is not None:  # it would share the other process's connection to its JVM
+        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
+        pyspark.SparkContext._active_spark_context = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _stop(spark: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    try:
+        spark.stop()
+        if gateway is not None:
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(30)
+    except (Py4JError, OSError):
+        log.debug("the JVM was gone already", exc_info=True)
+        spark.sparkContext.stop()  # once more, for what is left of it on this side
+    finally:
+        # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def _discard(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _folders.discard(folder)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended; one that has is left to whoever started it, and waits to hear of it."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _proportional(process: psutil.Process) -> int:
+    """Bytes of a process; where the system does not say how they are shared, all of them."""
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", full.rss))
+    except psutil.AccessDenied:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _make(budget: Budget, folder: Path) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    # One line for each connection and each task, which nobody has asked for.
+    for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ["JAVA_HOME"] = str(find_java())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging_file = folder / "log4j2.properties"
+    logging_file.write_text(_LOGGING)
+    conf = SparkConf(loadDefaults=False).setAll(list(_settings(budget, folder, logging_file).items()))
+    log.info("Spark writes its own log to %s", folder / _LOG)
+    with open(folder / _LOG, "ab") as output:
+        try:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except Exception as error:
+            said = (folder / _LOG).read_text(errors="replace").strip()
+            raise RuntimeError(f"Spark did not start: {said[-500:] or error}") from error
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str]:
+    return {
+        "spark.app.name": "icefleet",
+        "spark.master": f"local[{budget.cores}]",
+        "spark.driver.memory": f"{budget.heap_bytes >> 20}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join((*_JVM, f"-Dlog4j2.configurationFile={logging_file.as_uri()}")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(folder),
+        # Python workers import what this process imports, and nothing else that the current folder may hold.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path()),
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
+        "spark.python.daemon.module": "workers.daemon",
+        **{f"spark.executorEnv.{name}": value for name, value in allocation.ENVIRONMENT.items()},
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
+        "spark.sql.adaptive.enabled": "true",
+        # Spark takes what Python reads for tiny; what is broadcast is decided by the number of keys alone.
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    }
+
+
+def _import_path() -> list[str]:
+    """Where this process imports from; folders with another `workers`, which were added since, come last."""
+    entries = list(dict.fromkeys([*(str(Path(entry).absolute()) for entry in sys.path), str(_ROOT)]))
+    return sorted(entries, key=_hides)
+
+
+def _hides(entry: str) -> bool:
+    """Whether Python workers would find a module of another in a folder, in the place of this package."""
+    spec = PathFinder.find_spec(__package__, [entry])
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / __package__
+
+
+def _alive(spark: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
+    except (Py4JError, OSError, AttributeError):
+        return False

@@ -1,0 +1,141 @@
+"""The exchange of a unit's rows: read by some tasks, written by others, in order, through scratch and past the JVM."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from workers.model.rewrite_unit import Arrangement, Partition, RewriteUnit
+from workers.runtime.lazy_session import LazySession
+from workers.runtime.machine import Budget
+from workers.sorting.merge import Merge
+from workers.sorting.ranges import Ranges
+from workers.sorting.row_keys import RowKeys
+from workers.sorting.sample import place_of, sampled
+from workers.sorting.sorted_runs import Run, RunWriter
+from workers.sorting.sorter import SORTING, Arranger
+from workers.sorting.sources import P, Source, by_tasks
+from workers.sorting.zorder import Curve
+
+#: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
+_EXPANSION: Final = 16
+#: Where these are few enough for one range, rows are looked at in so many places to see whether they are.
+_LOOKED_INTO: Final = 3
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A unit's rows in order, cut into lanes. Each lane is a run of it, ascending; one task writes it."""
+
+    merge: Merge
+
+    @cached_property
+    def lanes(self) -> list[range]:
+        """The ranges of each lane that has rows."""
+        rows = {number for run in self.merge.runs for number, _ in run.rows}
+        return [lane for lane in self.merge.arranger.ranges.lanes if not rows.isdisjoint(lane)]
+
+    def rows(self, lane: int) -> dict[Partition, int]:
+        """How many rows of each partition a lane has."""
+        found: Counter[Partition] = Counter()
+        for run in self.merge.runs:
+            for (number, text), rows in run.rows.items():
+                if number in self.lanes[lane]:
+                    found[self._partition(text)] += rows
+        return found
+
+    def read(self, lane: int) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        """A lane's rows in order, with their partition; those of one partition follow one another."""
+        known: dict[str, Partition] = {}
+        for text, rows in self.merge.read(self.lanes[lane]):
+            if text not in known:
+                known[text] = self._partition(text)
+            yield known[text], rows
+
+    def discard(self) -> None:
+        """Remove what lies in scratch."""
+        for run in self.merge.runs:
+            Path(run.path).unlink()
+
+    def _partition(self, text: str) -> Partition:
+        return self.merge.arranger.keys.partitioning.partition(text)
+
+
+def exchanged(
+    session: LazySession,
+    unit: RewriteUnit,
+    rows: Source[P],
+    keys: Source[P],
+    pieces: Sequence[P],
+    lanes: int,
+    budget: Budget,
+    scratch: Path,
+) -> Exchange:
+    """Sort a unit's rows by output partition, and within each as the unit's arrangement says; else as they come.
+
+    Rows that compare equal stay in the order of the pieces. All rows go into scratch, as they are in Arrow. A task
+    holds those of its buffer, or the keys of one range, whatever the unit measures.
+
+    Args:
+        session: The session of this budget.
+        unit: What is arranged and how.
+        rows: Live rows.
+        keys: The same of the columns of :func:`workers.sorting.row_keys.key_fields` alone, for a sample.
+        pieces: All of the inputs, in the order that rows keep where nothing else is asked for.
+        lanes: How many tasks shall write; fewer do where there are few rows.
+        budget: Memory and cores.
+        scratch: Where rows wait, and errors are told.
+
+    Raises:
+        ValueError: a column cannot be sorted by, interleaved, or routed by.
+    """
+    by = RowKeys.of(unit, rows.schema)
+    zorder = unit.arrangement is Arrangement.ZORDER
+    arranger = Arranger(by, None, Ranges.one(), rows.schema)
+    count = sum(piece.rows for piece in pieces)
+    most = sum(piece.size for piece in pieces) * _EXPANSION + count * SORTING
+    if lanes == 1 and not zorder and most <= budget.rows_bytes:
+        most = count * (_width(rows, pieces) + SORTING)
+    if lanes > 1 or zorder or most > budget.rows_bytes:
+        sample = sampled(session, RowKeys.of(unit, keys.schema), pieces, keys, rows.look, budget.cores, scratch)
+        curve = Curve.of(sample.columns) if zorder else None
+        columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
+        each = math.ceil(count * (sample.width + SORTING) / (lanes * budget.rows_bytes))
+        arranger = replace(arranger, curve=curve)
+        columns = [sample.parts, *columns, sample.places]
+        arranger = replace(arranger, ranges=Ranges.of(columns, arranger.directions, lanes, max(1, each)))
+
+    until_stopped = session.in_task()
+
+    def keep(task: int, mine: Iterator[tuple[int, P]]) -> Iterator[Run]:
+        with RunWriter(scratch / f"run-{task}.arrow", arranger, budget.rows_bytes) as writer:
+            for number, piece in mine:
+                start = 0
+                for batch in until_stopped(rows.read(piece)):
+                    writer.add(piece.file, batch, place_of(number, start))
+                    start += batch.num_rows
+            run = writer.close()
+        yield run
+
+    runs = by_tasks(session, pieces, budget.cores, scratch, keep)
+    return Exchange(Merge(arranger, runs, budget.batch_bytes))
+
+
+def _width(rows: Source[P], pieces: Sequence[P]) -> int:
+    """Bytes that a row takes in Arrow: the widest of what some pieces begin with."""
+    starts = [len(pieces) * n // _LOOKED_INTO for n in range(_LOOKED_INTO + 1)]
+    first = (_first(rows, pieces[start:end]) for start, end in pairwise(starts))
+    return max((batch.nbytes // batch.num_rows for batch in first if batch is not None), default=0)
+
+
+def _first(rows: Source[P], pieces: Sequence[P]) -> pa.RecordBatch | None:
+    """The first rows of some pieces: pieces have none where a file has fewer row groups than pieces."""
+    return next((batch for piece in pieces for batch in rows.look(piece)), None)

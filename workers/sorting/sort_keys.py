@@ -1,0 +1,108 @@
+"""Columns in a form whose plain order is Iceberg's, and the keys that a sort order makes of rows.
+
+Arrow sorts booleans, integers, and strings and binaries by their unsigned bytes. Everything else is
+mapped into these: floats into integers in the total order of their bits (spec, Sorting: -NaN < -Infinity < … < -0.0 <
+0.0 < … < NaN), decimals into integers, or into 16 bytes where they are wider, dates and times into their numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+
+from workers.arrow.fields import Source, bits
+from workers.arrow.transforms import transformed
+from workers.model.rewrite_unit import SortColumn
+
+#: Decimals of more digits do not fit into 64 bits.
+_LONG_DIGITS: Final = 18
+_PLAIN: Final = (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """What one field of a sort order makes of rows."""
+
+    source: Source
+    column: SortColumn
+
+    @classmethod
+    def of(cls, column: SortColumn, schema: Schema, rows: pa.Schema) -> Self:
+        """The key of a field of a sort order; ValueError where its column cannot be sorted by."""
+        return cls(Source.of(column.field_id, schema, rows), column)
+
+    def of_rows(self, batch: pa.RecordBatch) -> pa.Array:
+        """Sortable values, ascending as the spec has it; direction and nulls are up to whoever sorts."""
+        array = self.source.column(batch)
+        return sortable(transformed(array, self.source.type, self.column.transform) if self.source.path else array)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it costs next to nothing to make it again."""
+        return isinstance(self.column.transform, IdentityTransform)
+
+
+def sortable(array: pa.Array) -> pa.Array:
+    """Values as booleans, integers, strings or binaries of the same order, nulls as nulls.
+
+    Raises:
+        TypeError: values of this type have no order.
+    """
+    type_ = array.type
+    if pa.types.is_floating(type_):
+        return _bits_in_order(array)
+    if pa.types.is_decimal128(type_):
+        return _longs(array) if type_.precision <= _LONG_DIGITS else _bytes_in_order(array)
+    if pa.types.is_temporal(type_):
+        return bits(array)
+    if pa.types.is_fixed_size_binary(type_):
+        return array.cast(pa.binary())
+    if pa.types.is_null(type_):
+        return pa.nulls(len(array), pa.bool_())
+    if type_ not in _PLAIN:
+        raise TypeError(f"values of type {type_} have no order")
+    return array
+
+
+def _bits_in_order(array: pa.Array) -> pa.Array:
+    """Integers in the order of floats: the bits, and for negative numbers the complement of all but the sign."""
+    plain = bits(array)
+    width = plain.type.bit_width
+    values = (plain.fill_null(0) if plain.null_count else plain).to_numpy(zero_copy_only=False)
+    low = values.dtype.type((1 << (width - 1)) - 1)
+    ordered = values ^ ((values >> values.dtype.type(width - 1)) & low)
+    return pa.array(ordered, mask=_mask(array))
+
+
+def _longs(array: pa.Array) -> pa.Array:
+    """Decimals that fit into 64 bits as integers."""
+    return pa.array(_words(array)[:, 0], mask=_mask(array)) if len(array) else pa.array([], pa.int64())
+
+
+def _bytes_in_order(array: pa.Array) -> pa.Array:
+    """16 bytes in the order of wide decimals: big-endian, the sign bit flipped."""
+    if not len(array):
+        return pa.array([], pa.binary())
+    words = _words(array)
+    high = words[:, 1] ^ np.int64(-(1 << 63))
+    raw = np.column_stack((high, words[:, 0])).astype(">i8")
+    valid = None if (mask := _mask(array)) is None else pa.array(~mask).buffers()[1]
+    fixed = pa.Array.from_buffers(pa.binary(16), len(array), [valid, pa.py_buffer(raw)], array.null_count)
+    return fixed.cast(pa.binary())
+
+
+def _words(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The two 64-bit words of each 128-bit decimal, the lower first; anything where it is null."""
+    start = 2 * array.offset
+    return np.frombuffer(array.buffers()[1], np.int64)[start : start + 2 * len(array)].reshape(-1, 2)
+
+
+def _mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
+    return pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None

@@ -1,0 +1,95 @@
+"""Z-order: one number for each row whose order keeps rows together that are near in several columns.
+
+A column counts by the *rank* of its values, not by the values: its position is the share of rows below it, going by a
+sample, cut into at most 4096 steps. So neither long common prefixes nor skew nor a wide type lets one column dominate,
+and a column of few values takes no bits from the others. Positions are monotone in the values, nulls first. Bits are
+dealt in turn, the first column's first. Rows of the same steps stay as they come: two columns make 16 million cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from workers.sorting.ladder import Ladder
+
+#: Of one column's position, at most.
+_BITS: Final = 12
+#: Of all positions together: a positive long.
+_ALL_BITS: Final = 62
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One column of a curve: what a value adds to the number, by where it lies among values of the sample."""
+
+    ladder: Ladder
+    #: For values below all rungs and for nulls, then for those from each rung on: the position's bits, spread.
+    spread: Numbers
+
+    @classmethod
+    def of(cls, sample: pa.Array, bits: int, axis: int, axes: int) -> Self:
+        """The axis of one of several columns.
+
+        Args:
+            sample: The column, sortable, of rows picked evenly.
+            bits: Of a position.
+            axis: Which of the columns it is.
+            axes: How many there are.
+        """
+        rungs = Ladder.of(sample)
+        counts = np.bincount(rungs.codes(sample.drop_null()) // 2, minlength=len(rungs))
+        below = sample.null_count + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(rungs) else np.zeros(0)
+        positions = (below.astype(np.int64) << bits) // max(1, len(sample))
+        first = np.unique(positions, return_index=True)[1]  # one rung for each step
+        steps = np.concatenate(([0], positions[first]))
+        return cls(Ladder(rungs.rungs.take(pa.array(first))), spread(steps, bits, axis, axes))
+
+    def of_rows(self, column: pa.Array) -> Numbers:
+        """What each value adds; never less for a greater value."""
+        reached = (self.ladder.codes(column) + 1) // 2
+        if column.null_count:
+            reached[pc.is_null(column).to_numpy(zero_copy_only=False)] = 0
+        return self.spread[reached]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The curve through all columns of a z-order."""
+
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, sample: Sequence[pa.Array]) -> Self:
+        """The curve that a sample of the columns asks for.
+
+        Raises:
+            ValueError: there are no columns, or more than there are bits.
+        """
+        if not 1 <= len(sample) <= _ALL_BITS:
+            raise ValueError(f"a z-order is of 1 to {_ALL_BITS} columns, not of {len(sample)}")
+        bits = min(_BITS, _ALL_BITS // len(sample))
+        return cls(tuple(Axis.of(column, bits, axis, len(sample)) for axis, column in enumerate(sample)))
+
+    def of_rows(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The number of each row."""
+        number: Numbers = np.zeros(len(columns[0]), np.int64)
+        for axis, column in zip(self.axes, columns, strict=True):
+            number |= axis.of_rows(column)
+        return pa.array(number)
+
+
+def spread(positions: Numbers, bits: int, axis: int, axes: int) -> Numbers:
+    """Positions with their bits moved apart, so that those of all axes can be put together with ``|``."""
+    found: Numbers = np.zeros(len(positions), np.int64)
+    for bit in range(bits):
+        found |= (positions >> bit & 1) << (bit * axes + axes - 1 - axis)
+    return found
