@@ -38,8 +38,9 @@ _LOG: Final = "spark.log"
 #: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
 #: is collected for the first time.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m")
-#: Where this package lies.
-_ROOT: Final = Path(__file__).resolve().parent.parent
+#: This package, and where it lies.
+_PACKAGE: Final = __name__.partition(".")[0]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _LOGGING: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -263,8 +264,8 @@ def _import_path() -> list[str]:
 
 def _hides(entry: str) -> bool:
     """Whether Python workers would find a module of another in a folder, in the place of this package."""
-    spec = PathFinder.find_spec(__package__, [entry])
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / __package__
+    spec = PathFinder.find_spec(_PACKAGE, [entry])
+    return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / _PACKAGE
 
 
 def _alive(spark: SparkSession) -> bool:
