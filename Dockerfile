@@ -1,7 +1,7 @@
 # One image for every service of docker-compose.yml: the package with all it needs, and the Java that Spark runs on.
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN python -m venv /opt/icefleet \
  && /opt/icefleet/bin/pip install --no-cache-dir -c constraints.txt setuptools wheel
 # The dependencies first: they change less often than the code.

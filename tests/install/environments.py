@@ -13,7 +13,16 @@ from pathlib import Path
 from tests.support.repository import REPOSITORY
 
 #: What the image is built from, and the wheel.
-SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "icefleet_main.py", "producer", "tasks", "workers")
+SOURCES = (
+    "pyproject.toml",
+    "constraints.txt",
+    "README.md",
+    "LICENSE",
+    "icefleet_main.py",
+    "producer",
+    "tasks",
+    "workers",
+)
 #: What would let a process see more than its environment.
 _CONFIGURATION = ("ICEFLEET_", "PYICEBERG_", "FLOWER_", "CELERY_", "PYTEST_", "PYTHON", "VIRTUAL_ENV")
 

@@ -199,7 +199,7 @@ def test_a_producer_needs_nothing_of_a_worker() -> None:
 def test_a_wheel_holds_the_packages_and_their_types_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "icefleet_main.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "icefleet_main.py"):
         shutil.copy(REPOSITORY / name, source)
     for package in (*SHIPPED, "bench", "tests", "deploy"):
         shutil.copytree(REPOSITORY / package, source / package, ignore=shutil.ignore_patterns("__pycache__", "java"))
