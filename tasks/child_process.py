@@ -14,6 +14,7 @@ from producer.common.settings import Settings
 from tasks.lifecycle.budget import budget_of
 from workers.runtime import session
 from workers.runtime.java import NoJava
+from workers.runtime.memory import process_tree_memory
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Child:
         if now < self._looked + _EVERY or not session.running(self._budget):
             return
         self._looked = now
-        used = session.memory()
+        used = process_tree_memory()
         if used > self._budget.idle_bytes:
             log.info("%d MB are in use, more than %d: Spark starts again", used >> 20, self._budget.idle_bytes >> 20)
             session.close()

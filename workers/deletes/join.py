@@ -24,13 +24,11 @@ from workers.deletes.position_runs import PositionRuns, written
 from workers.deletes.scan import Piece, Scan, pieces
 from workers.formats.key_reader import KeyReader
 from workers.model.convert_unit import Match
-from workers.runtime import allocation
-from workers.runtime.batches import gathered
 from workers.runtime.errors import Stopped
-from workers.runtime.failures import told
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.runtime.parallel import spread
+from workers.runtime.memory import trim_memory
+from workers.runtime.parallel import read_in_tasks, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,7 +66,7 @@ class Matcher:
         work = pieces(match)
         data = Scan(reader, match.is_global, deletes, self.scratch)
         if deletes.bytes + deletes.rows * ROW_BYTES <= self.budget.index_bytes:
-            allocation.trim()  # what reading the deletes took, before tasks need as much
+            trim_memory()  # what reading the deletes took, before tasks need as much
             self._write_index(deletes, match.is_global)
             return data.removed(self.session, work, self.budget.cores, name, self.stopped)
         return written(self._joined(match, deletes, data, work), self.scratch, name)
@@ -83,10 +81,10 @@ class Matcher:
                 if stopped():
                     raise Stopped
                 write_index(path, is_global)
-            allocation.trim()  # 80 MB of 300 after three million keys
+            trim_memory()  # 80 MB of 300 after three million keys
             yield from ()
 
-        spread(self.session, tasks, self.scratch, work)
+        run_tasks(self.session, tasks, self.scratch, work)
 
     def _joined(self, match: Match, deletes: Spool, data: Scan, work: Sequence[Piece]) -> DataFrame:
         """The rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
@@ -110,14 +108,11 @@ class Matcher:
         names = ["scope", "seq", *key_names(match.columns)]
         shares = [parts[index::cores] for index in range(min(cores, len(parts)))]
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with told(scratch):
-                for batch in batches:
-                    for index in batch.column(0).to_pylist():
-                        yield from gathered(rows for part in shares[index] for rows in read_part(part, names))
+        def read(task: int) -> Iterator[pa.RecordBatch]:
+            return (rows for part in shares[task] for rows in read_part(part, names))
 
         # What keys are the same by: those of a scoped delete only within their scope.
         group = key_names(match.columns) if match.is_global else ["scope", *key_names(match.columns)]
-        ids = self.session.range(0, len(shares), 1, len(shares))
-        frame = ids.mapInArrow(read, spark_schema(match.columns)).select("seq", *group)
+        rows = read_in_tasks(self.session, len(shares), scratch, spark_schema(match.columns), read)
+        frame = rows.select("seq", *group)
         return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if deletes.repeats else frame

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from workers.deletes.bloom_filter import Hashes
 from workers.deletes.key_partitions import parts_of, read_part
-from workers.runtime.batches import gathered
+from workers.runtime.parallel import coalesce_batches
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ def write_index(part: Path, is_global: bool) -> None:
     """Replace a part of a spool by its index; a segment's worth of deletes is held in memory at a time."""
     with pa.OSFile(str(part.with_suffix(_SUFFIX)), "wb") as sink:
         writer = None
-        for batch in gathered(read_part(part), _SEGMENT_ROWS, _SEGMENT_BYTES):
+        for batch in coalesce_batches(read_part(part), _SEGMENT_ROWS, _SEGMENT_BYTES):
             rows = _segment(batch, is_global)
             writer = writer or pa.ipc.new_file(sink, rows.schema)
             writer.write_batch(rows)

@@ -5,7 +5,6 @@ They are eight bytes each and never see the JVM.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.runtime.dealing import dealt
-from workers.runtime.failures import told
+from workers.runtime.parallel import balance, map_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,14 +109,13 @@ class PositionRunWriter:
 def written(rows: DataFrame, scratch: Path, name: str) -> list[PositionRuns]:
     """The rows of a frame ``file, pos``, in files of scratch that begin with ``name``; no run has a row twice."""
 
-    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch), PositionRunWriter(scratch / f"{name}-{token_hex(8)}.positions") as writer:
+    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[PositionRuns]:
+        with PositionRunWriter(scratch / f"{name}-{token_hex(8)}.positions") as writer:
             for batch in batches:
                 writer.add_rows(batch.column("file").to_numpy(), batch.column("pos").to_numpy())
-            runs = pickle.dumps(writer.close())
-        yield pa.RecordBatch.from_arrays([pa.array([runs], pa.binary())], names=["runs"])
+            yield writer.close()
 
-    return [pickle.loads(row.runs) for row in rows.mapInArrow(keep, "runs binary").collect()]
+    return map_partitions(rows, scratch, keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,5 +203,5 @@ def _union(runs: Sequence[Positions]) -> Positions:
 def tasks_for(counts: Sequence[int], cores: int) -> list[list[int]]:
     """Indexes of the counts of data files' positions, dealt to tasks that are each worth their while, ascending."""
     costs = [count + _FILE_POSITIONS for count in counts]
-    tasks = dealt(costs, max(1, min(cores, sum(costs) // _TASK_POSITIONS))) if costs else []
+    tasks = balance(costs, max(1, min(cores, sum(costs) // _TASK_POSITIONS))) if costs else []
     return [sorted(task) for task in tasks]

@@ -16,7 +16,7 @@ from workers.deletes.position_runs import PositionRuns, PositionRunWriter
 from workers.formats.position_deletes import read_position_deletes
 from workers.model.convert_unit import ConversionUnit, PositionFile, Target
 from workers.runtime.lazy_session import LazySession
-from workers.runtime.parallel import spread
+from workers.runtime.parallel import run_tasks
 
 _NAMED = "named-{}.json"
 #: Files that are worth a task of their own.
@@ -52,7 +52,7 @@ class EarlierDeletes:
                     _read(io, file, targets.get(file.scope, []), scratch / _NAMED.format(number), writer)
                 yield writer.close()
 
-        return spread(session, tasks, scratch, work)
+        return run_tasks(session, tasks, scratch, work)
 
     def _is_read(self, file: PositionFile) -> bool:
         if self._noted and file.referenced is None:

@@ -19,7 +19,7 @@ from workers.formats.row_reader import Positions
 from workers.model.convert_unit import ConversionUnit, Target
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.runtime.parallel import spread
+from workers.runtime.parallel import run_tasks
 from workers.runtime.supervisor import Stop
 
 _THREADS: Final = 8
@@ -69,7 +69,7 @@ class Deletes:
                         spool.write(run.positions.tobytes())
             yield from ()
 
-        spread(session, len(tasks), scratch, write)
+        run_tasks(session, len(tasks), scratch, write)
         with_vector = [target for target in self._unit.targets if target.vector is not None]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._add_vector, with_vector))

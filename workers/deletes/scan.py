@@ -22,14 +22,11 @@ from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Posit
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.formats.row_group_bounds import may_match
 from workers.model.convert_unit import KeyFile, Match
-from workers.runtime import allocation
-from workers.runtime.batches import gathered
-from workers.runtime.counter import count
-from workers.runtime.dealing import dealt
 from workers.runtime.errors import Stopped
-from workers.runtime.failures import told
 from workers.runtime.lazy_session import LazySession
-from workers.runtime.parallel import spread
+from workers.runtime.memory import trim_memory
+from workers.runtime.parallel import balance, read_in_tasks, run_tasks
+from workers.runtime.progress import record_split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,9 +101,9 @@ class Scan:
                     for file, positions in candidates.removed(index, several):
                         writer.add(file, positions)
                 yield writer.close()
-            allocation.trim()
+            trim_memory()
 
-        return spread(session, len(tasks), self.scratch, work)
+        return run_tasks(session, len(tasks), self.scratch, work)
 
     def passed(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
         """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
@@ -125,14 +122,12 @@ class Scan:
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with told(self.scratch):
-                keys = KeyFilter.open(self.deletes.filter)
-                work = (piece for batch in batches for index in batch.column(0).to_pylist() for piece in tasks[index])
-                yield from gathered(batch for piece in work for batch in rows(piece, keys))
+        def read(task: int) -> Iterator[pa.RecordBatch]:
+            keys = KeyFilter.open(self.deletes.filter)
+            return (batch for piece in tasks[task] for batch in rows(piece, keys))
 
-        ids = session.range(0, len(tasks), 1, len(tasks))
-        return ids.mapInArrow(read, f"file int, pos bigint, {spark_schema(self.reader.columns)}")
+        columns = f"file int, pos bigint, {spark_schema(self.reader.columns)}"
+        return read_in_tasks(session, len(tasks), self.scratch, columns, read)
 
     def _candidates(self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]) -> Iterator[Candidates]:
         for batch, found, hashes in self._passed(piece, keys, stopped):
@@ -155,7 +150,7 @@ class Scan:
             found = np.flatnonzero(keys.may_contain(hashes))
             if found.size:
                 yield batch, found, hashes
-        count(self.scratch, file.index)
+        record_split(self.scratch, file.index)
 
     def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
         return may_match(group, self.reader.columns, leaves, self.deletes.bounds)
@@ -164,5 +159,5 @@ class Scan:
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
     """Pieces dealt to tasks, the dearest first to the least laden: about even, and small files share a task."""
     worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
-    tasks = dealt([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
+    tasks = balance([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
     return [[pieces[index] for index in task] for task in tasks]

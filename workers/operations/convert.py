@@ -15,12 +15,11 @@ from workers.deletes.resolve import Deletes
 from workers.deletes.scan import FILE_ROWS, pieces
 from workers.model.convert_unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
 from workers.operations.write_deletes import write
-from workers.runtime import allocation
-from workers.runtime.counter import counted
-from workers.runtime.errors import UnsupportedFile
-from workers.runtime.failures import heard
+from workers.runtime.errors import UnsupportedFile, reraise_task_error
 from workers.runtime.lazy_session import LazySession, Source
 from workers.runtime.machine import Budget
+from workers.runtime.memory import use_system_allocator
+from workers.runtime.progress import files_done
 from workers.runtime.session import running
 from workers.runtime.supervisor import Stop, supervised
 
@@ -56,19 +55,19 @@ def convert(
     """
     _check_keys(unit)
     lazy = LazySession(session, alone=_is_small(unit, budget, session))
-    allocation.give_back()
+    use_system_allocator()
     expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
     last = -1
 
     def tick() -> None:
         nonlocal last
-        done = counted(scratch, expected)
+        done = files_done(scratch, expected)
         if progress is not None and done != last:
             last = done
             progress(done, len(expected))
 
     tick()
-    with heard(scratch):
+    with reraise_task_error(scratch):
         return supervised(
             lazy,
             f"icefleet {unit.name} {secrets.token_hex(4)}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workers.model.rewrite_unit import Input, Partition, Sizes
-from workers.runtime import dealing
+from workers.runtime.parallel import balance
 
 _PARTS_PER_CORE: Final = 4
 
@@ -99,7 +99,7 @@ def by_partition(inputs: Iterable[Input], scopes: Sequence[Partition | None]) ->
 
 def dealt(work: Sequence[Job], lanes: int) -> list[list[Job]]:
     """Jobs dealt to lanes, the largest first to the least laden; no lane is empty."""
-    return [[work[index] for index in lane] for lane in dealing.dealt([job.size for job in work], lanes)]
+    return [[work[index] for index in lane] for lane in balance([job.size for job in work], lanes)]
 
 
 def _cut(files: Sequence[Input], share: int, wanted: int) -> list[tuple[Part, ...]]:

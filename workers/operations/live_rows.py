@@ -13,7 +13,7 @@ from workers.deletes.resolve import gone
 from workers.formats.row_reader import RowReader
 from workers.model.rewrite_unit import Input
 from workers.operations.inputs import Part
-from workers.runtime.counter import count, tally
+from workers.runtime.progress import record_rows, record_split
 
 #: What parts of inputs are counted under when they were read to their end.
 READ: Final = "files-read"
@@ -56,8 +56,8 @@ class LiveRows:
         for batch in self.reader.read(part.file, gone(self.scratch, part.file.index), part.share, see):
             live += batch.num_rows
             yield batch
-        tally(self.scratch, seen, live)
-        count(self.scratch, part.file.index, READ)
+        record_rows(self.scratch, seen, live)
+        record_split(self.scratch, part.file.index, READ)
 
     def read_all(self, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
         """Rows of parts, one after another; of those that are no inputs, they count for nothing."""

@@ -20,12 +20,11 @@ from workers.operations.inputs import Part
 from workers.operations.live_rows import READ, LiveRows
 from workers.operations.write_rows import copied, merged
 from workers.operations.write_sorted import arranged
-from workers.runtime import allocation
-from workers.runtime.counter import counted, tallied
-from workers.runtime.errors import TaskFailed
-from workers.runtime.failures import heard
+from workers.runtime.errors import TaskFailed, reraise_task_error
 from workers.runtime.lazy_session import LazySession, Source
 from workers.runtime.machine import Budget
+from workers.runtime.memory import use_system_allocator
+from workers.runtime.progress import files_done, total_rows
 from workers.runtime.session import running
 from workers.runtime.supervisor import Stop, supervised
 
@@ -64,7 +63,7 @@ def rewrite(
         TaskFailed: a Spark task failed for another reason.
     """
     lazy = LazySession(session, alone=_is_small(unit, budget, session))
-    allocation.give_back()
+    use_system_allocator()
     work = Rewrite(unit, io, lazy, budget, scratch)
     last = -1
 
@@ -76,7 +75,7 @@ def rewrite(
             progress(done, len(unit.inputs))
 
     tick()
-    with heard(scratch):
+    with reraise_task_error(scratch):
         return supervised(lazy, f"icefleet {unit.name} {secrets.token_hex(4)}", work.result, tick)
 
 
@@ -108,7 +107,7 @@ class Rewrite:
     @property
     def read(self) -> int:
         """Data files that were read to their end."""
-        return counted(self._scratch, self._pieces, READ)
+        return files_done(self._scratch, self._pieces, READ)
 
     def result(self, stop: Stop) -> RewriteResult:
         """Do it all; ``stop`` says that nobody waits for it any more."""
@@ -123,7 +122,7 @@ class Rewrite:
             jobs = lanes.jobs(lanes.by_partition(unit.inputs, unit.scopes), unit.sizes, most, self._rows.lost)
             self._counted([part for job in jobs for part in job.parts])
             written = copy(jobs)
-        read, live = tallied(self._scratch)
+        read, live = total_rows(self._scratch)
         if live != (rows := sum(file.record_count for _, file in written)):
             raise TaskFailed(f"{live} rows are live, {rows} were written")
         files = merged(written, unit, self._io, partial(copy, first=most))

@@ -17,7 +17,7 @@ from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.convert_unit import ConversionUnit, StagedDelete, StagedVector, Target
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.runtime.parallel import spread
+from workers.runtime.parallel import run_tasks
 
 
 def write(
@@ -46,7 +46,7 @@ def write(
         else:
             yield from _write_deletes(unit, io, runs, lambda target: target.destination)
 
-    return spread(session, len(tasks), scratch, work)
+    return run_tasks(session, len(tasks), scratch, work)
 
 
 def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:

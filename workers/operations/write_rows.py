@@ -16,8 +16,7 @@ from workers.operations.inputs import Job
 from workers.operations.live_rows import LiveRows
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.runtime.parallel import spread
-from workers.runtime.read_ahead import ahead
+from workers.runtime.parallel import read_ahead, run_tasks
 
 #: Batches that are read before they are written.
 _AHEAD: Final = 4
@@ -41,10 +40,10 @@ def copied(
     def copy(lane: int) -> Iterator[str]:
         files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
         for job in dealt[lane]:
-            batches = until_stopped(ahead(rows.read_all(job.parts), _AHEAD))
+            batches = until_stopped(read_ahead(rows.read_all(job.parts), _AHEAD))
             yield from files.write(job.partition, batches, job.width, job.rows).column(0).to_pylist()
 
-    return [written_of(text) for text in spread(session, len(dealt), scratch, copy)]
+    return [written_of(text) for text in run_tasks(session, len(dealt), scratch, copy)]
 
 
 def merged(

@@ -17,8 +17,7 @@ from workers.operations.inputs import Part
 from workers.operations.live_rows import LiveRows
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.runtime.parallel import spread
-from workers.runtime.read_ahead import ahead
+from workers.runtime.parallel import read_ahead, run_tasks
 from workers.sorting.exchange import exchanged
 from workers.sorting.row_keys import key_fields
 
@@ -46,10 +45,10 @@ def arranged(
 
     def write(lane: int) -> Iterator[str]:
         files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
-        for partition, found in groupby(until_stopped(ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
+        for partition, found in groupby(until_stopped(read_ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
             made = files.write(partition, (rows for _, rows in found), width, expected[partition])
             yield from made.column(0).to_pylist()
 
-    written = [written_of(text) for text in spread(session, len(exchange.lanes), scratch, write)]
+    written = [written_of(text) for text in run_tasks(session, len(exchange.lanes), scratch, write)]
     exchange.discard()
     return written

@@ -1,10 +1,23 @@
-"""Errors that the data itself causes; a caller reports them and never tries again."""
+"""Errors of a unit: those that the data causes, and how an error leaves Spark's Python workers.
+
+Spark keeps only the text of a task's error. So a task records its error in a file in scratch, and the driver raises it
+again.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
 
 class DataError(Exception):
-    """A file that cannot be used: its path, and the reason in one sentence."""
+    """A file that cannot be used: its path, and the reason in one sentence. Trying again does not help."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -28,4 +41,64 @@ class TaskFailed(Exception):
 
 
 class Stopped(Exception):
-    """The conversion was told to stop."""
+    """The unit was told to stop."""
+
+
+_ERROR_FILE: Final = "task-error.json"
+_DATA_ERRORS: Final[dict[str, type[DataError]]] = {kind.__name__: kind for kind in (CorruptFile, UnsupportedFile)}
+
+
+@contextmanager
+def record_task_error(scratch: Path) -> Iterator[None]:
+    """In a Spark task: record the error that ends the block. An error of the data replaces any other."""
+    try:
+        yield
+    except DataError as error:
+        _record(scratch, {"kind": type(error).__name__, "path": error.path, "reason": error.reason}, overwrite=True)
+        raise
+    except Exception as error:
+        _record(scratch, {"kind": "", "reason": _reason(error, scratch)}, overwrite=False)
+        raise
+
+
+@contextmanager
+def reraise_task_error(scratch: Path) -> Iterator[None]:
+    """In the driver: raise the error that a task recorded, instead of Spark's report of it."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        try:
+            record = json.loads((scratch / _ERROR_FILE).read_text())
+        except FileNotFoundError:
+            record = None
+        if record is None and _is_disk_full(error):
+            raise TaskFailed(_reason(error, scratch)) from error
+        if record is None:
+            raise
+        if kind := _DATA_ERRORS.get(record["kind"]):
+            raise kind(record["path"], record["reason"]) from error
+        raise TaskFailed(record["reason"]) from error
+
+
+def _reason(error: Exception, scratch: Path) -> str:
+    """What went wrong; of a full disk also where to look."""
+    said = f"{type(error).__name__}: {error}"
+    if not _is_disk_full(error) or not scratch.is_dir():
+        return said
+    free = shutil.disk_usage(scratch).free >> 20
+    advice = "give ICEFLEET_SCRATCH_DIR a larger disk, or plan smaller units with ICEFLEET_UNIT_MB"
+    return f"{said}; scratch has {free:,} MB left in {scratch}: {advice}"
+
+
+def _is_disk_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _record(scratch: Path, record: dict[str, str], *, overwrite: bool) -> None:
+    if not scratch.is_dir() or (not overwrite and (scratch / _ERROR_FILE).exists()):
+        return
+    own = scratch / f"{_ERROR_FILE}.{os.getpid()}"
+    own.write_text(json.dumps(record))
+    own.replace(scratch / _ERROR_FILE)

@@ -1,43 +1,179 @@
-"""Work that is spread over Spark's tasks, each of which gives back some values."""
+"""Work side by side: the one way to run work in Spark's tasks, and a thread that reads ahead."""
 
 from __future__ import annotations
 
+import heapq
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from workers.runtime.failures import told
+from workers.runtime.errors import record_task_error
 from workers.runtime.lazy_session import LazySession
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 
-_SCHEMA = pa.schema([("given", pa.binary())])
+_PICKLED: Final = pa.schema([("value", pa.binary())])
+#: A batch between Spark and a Python worker: neither a message for each row nor one for all rows.
+_BATCH_ROWS: Final = 1 << 16
+_BATCH_BYTES: Final = 8 << 20
+#: Seconds after which a thread that waits for a queue looks whether the other one has given up.
+_POLL_SECONDS: Final = 0.1
 
 
-def spread(session: LazySession, tasks: int, scratch: Path, work: Callable[[int], Iterable[T]]) -> list[T]:
-    """What ``work`` gives for each task's number, in no order.
+def run_tasks(session: LazySession, tasks: int, scratch: Path, work: Callable[[int], Iterable[T]]) -> list[T]:
+    """Return what ``work`` yields for each task number, in no order.
 
-    One task alone is done here, in this process, and so are all where the session is to do without others: what Spark
-    costs would be more than what it does.
+    A single task runs in this process, and so do all tasks where the session runs alone: Spark would cost more than
+    the work.
 
     Args:
-        session: What runs the tasks, side by side.
-        tasks: How many there are.
-        scratch: Where errors are told.
-        work: One task. What it gives is pickled.
+        session: Runs the tasks side by side.
+        tasks: The number of tasks.
+        scratch: Where errors are recorded.
+        work: One task. The values that it yields are pickled.
     """
     if tasks <= 1 or session.alone:
-        with told(scratch):
-            return [given for number in session.until_stopped(range(tasks)) for given in work(number)]
+        with record_task_error(scratch):
+            return [value for number in session.until_stopped(range(tasks)) for value in work(number)]
+    return map_partitions(
+        session.range(0, tasks, 1, tasks),
+        scratch,
+        lambda batches: (value for number in _task_numbers(batches) for value in work(number)),
+    )
+
+
+def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.RecordBatch]], Iterable[T]]) -> list[T]:
+    """Return what ``work`` yields for the batches of each partition of a frame, in no order.
+
+    Args:
+        rows: The frame.
+        scratch: Where errors are recorded.
+        work: One partition. The values that it yields are pickled.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with told(scratch):
-            numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-            given = [pickle.dumps(value) for number in numbers for value in work(number)]
-            yield pa.RecordBatch.from_arrays([pa.array(given, pa.binary())], schema=_SCHEMA)
+        with record_task_error(scratch):
+            values = [pickle.dumps(value) for value in work(batches)]
+            yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=_PICKLED)
 
-    rows = session.range(0, tasks, 1, tasks).mapInArrow(run, "given binary").collect()
-    return [pickle.loads(row.given) for row in rows]
+    return [pickle.loads(row.value) for row in rows.mapInArrow(run, "value binary").collect()]
+
+
+def read_in_tasks(
+    session: LazySession, tasks: int, scratch: Path, schema: str, read: Callable[[int], Iterable[pa.RecordBatch]]
+) -> DataFrame:
+    """Return a frame of the rows that ``read`` yields for each task number.
+
+    Args:
+        session: Runs the tasks side by side.
+        tasks: The number of tasks.
+        scratch: Where errors are recorded.
+        schema: The columns of the frame, as Spark's DDL.
+        read: One task.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with record_task_error(scratch):
+            yield from coalesce_batches(rows for number in _task_numbers(batches) for rows in read(number))
+
+    return session.range(0, tasks, 1, tasks).mapInArrow(run, schema)
+
+
+def balance(costs: Sequence[int], most: int) -> list[list[int]]:
+    """Distribute work to at most ``most`` tasks, so that they end at about the same time.
+
+    Returns:
+        For each task the indexes of its costs. The most expensive item goes first, each to the task with the least
+        load; no task is empty.
+    """
+    tasks: list[list[int]] = [[] for _ in range(max(1, min(most, len(costs))))]
+    loads = [(0, task) for task in range(len(tasks))]
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        load, task = loads[0]
+        tasks[task].append(index)
+        # Items without cost count too, or one task would get all of them.
+        heapq.heapreplace(loads, (load + costs[index] + 1, task))
+    return [task for task in tasks if task]
+
+
+def coalesce_batches(
+    batches: Iterable[pa.RecordBatch], max_rows: int = _BATCH_ROWS, max_bytes: int = _BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches that reach a limit; the last batch may not. Empty batches are dropped."""
+    buffer: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        buffer.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= max_rows or size >= max_bytes:
+            yield _concat(buffer)
+            buffer, rows, size = [], 0, 0
+    if buffer:
+        yield _concat(buffer)
+
+
+def read_ahead(values: Iterable[T], depth: int) -> Iterator[T]:
+    """Yield the same values, up to ``depth`` of which a thread makes before they are asked for.
+
+    One thread decodes while another encodes, since Arrow releases Python's lock in both. Errors of the thread are
+    raised here. The thread ends with the iteration, also when the iteration is closed early.
+    """
+    queue: Queue[tuple[bool, T | BaseException | None]] = Queue(depth)
+    closed = threading.Event()
+
+    def put(last: bool, value: T | BaseException | None) -> bool:
+        while not closed.is_set():
+            try:
+                queue.put((last, value), timeout=_POLL_SECONDS)
+                return True
+            except Full:
+                continue
+        return False
+
+    def run() -> None:
+        try:
+            for value in values:
+                if not put(False, value):
+                    return
+        except BaseException as error:
+            put(True, error)
+        else:
+            put(True, None)
+
+    thread = threading.Thread(target=run, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                last, value = queue.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+            if not last:
+                yield value  # type: ignore[misc]
+            elif value is None:
+                return
+            else:
+                raise value  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()
+
+
+def _task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

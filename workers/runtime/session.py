@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from workers.runtime import allocation
 from workers.runtime.java import JAVA, NoJava, find_java
 from workers.runtime.machine import Budget
+from workers.runtime.memory import ALLOCATOR_ENVIRONMENT, use_system_allocator
 from workers.runtime.scratch import folder_of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JAVA", "NoJava", "close", "end", "find_java", "memory", "running", "session", "warm"]
+__all__ = ["JAVA", "NoJava", "close", "end", "find_java", "running", "session", "warm"]
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
             close()
         folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
         _folders.add(folder)
-        allocation.give_back()
+        use_system_allocator()
         try:
             _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
         except BaseException:
@@ -109,12 +109,6 @@ def warm(budget: Budget, spill: Path | None = None) -> None:
     with _lock:
         spark = session(budget, spill)
         spark.range(0, budget.cores, 1, budget.cores).mapInArrow(lambda batches: batches, "id long").collect()
-
-
-def memory() -> int:
-    """Bytes that this process, its JVM and the JVM's own processes take, what they share counted once."""
-    own = psutil.Process()
-    return sum(_proportional(process) for process in (own, *own.children(recursive=True)))
 
 
 def close() -> None:
@@ -195,17 +189,6 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _proportional(process: psutil.Process) -> int:
-    """Bytes of a process; where the system does not say how they are shared, all of them."""
-    try:
-        full = process.memory_full_info()
-        return int(getattr(full, "pss", full.rss))
-    except psutil.AccessDenied:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
 def _make(budget: Budget, folder: Path) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -246,7 +229,7 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_import_path()),
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.daemon.module": "workers.daemon",
-        **{f"spark.executorEnv.{name}": value for name, value in allocation.ENVIRONMENT.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in ALLOCATOR_ENVIRONMENT.items()},
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
         "spark.sql.adaptive.enabled": "true",

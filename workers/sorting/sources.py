@@ -9,9 +9,8 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from workers.model.rewrite_unit import Input
-from workers.runtime.dealing import dealt
 from workers.runtime.lazy_session import LazySession
-from workers.runtime.parallel import spread
+from workers.runtime.parallel import balance, run_tasks
 
 _TASKS_PER_CORE: Final = 3
 
@@ -76,11 +75,11 @@ def by_tasks(
         work: One task. What it gives is pickled.
     """
     tasks = _dealt(pieces, cores * _TASKS_PER_CORE)
-    return spread(
+    return run_tasks(
         session, len(tasks), scratch, lambda task: work(task, ((number, pieces[number]) for number in tasks[task]))
     )
 
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[int]]:
     """Numbers of the pieces dealt to tasks, the largest first to the least laden, each task's ascending."""
-    return [sorted(task) for task in dealt([piece.size for piece in pieces], most)]
+    return [sorted(task) for task in balance([piece.size for piece in pieces], most)]

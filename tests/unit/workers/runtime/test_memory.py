@@ -1,4 +1,4 @@
-"""Allocators that give back: what was freed between blocks that stay."""
+"""Allocators return what is freed between blocks that stay."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 SCRIPT = """
 import psutil
-from workers.runtime import allocation
+from workers.runtime.memory import use_system_allocator, trim_memory
 
-allocation.give_back()
+use_system_allocator()
 blocks = [bytes(50_000) for _ in range(4_000)]
 kept = blocks[::40]
 del blocks
 before = psutil.Process().memory_info().rss
-allocation.trim()
+trim_memory()
 print(before - psutil.Process().memory_info().rss)
 """
 

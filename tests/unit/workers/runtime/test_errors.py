@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.runtime.errors import TaskFailed
-from workers.runtime.failures import heard, told
+from workers.runtime.errors import TaskFailed, record_task_error, reraise_task_error
 
 
 def fill() -> None:
@@ -22,9 +21,9 @@ def spark_fails() -> None:
 @pytest.mark.parametrize("in_task", [True, False])
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, in_task: bool) -> None:
     if in_task:
-        with pytest.raises(OSError, match="No space left"), told(tmp_path):
+        with pytest.raises(OSError, match="No space left"), record_task_error(tmp_path):
             fill()
-    with pytest.raises(TaskFailed) as error, heard(tmp_path):
+    with pytest.raises(TaskFailed) as error, reraise_task_error(tmp_path):
         spark_fails() if in_task else fill()
     assert "No space left on device" in str(error.value)
     assert f"MB left in {tmp_path}" in str(error.value)
@@ -32,9 +31,9 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, in_task: bool) -> N
 
 
 def test_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="gone"), told(tmp_path):
+    with pytest.raises(OSError, match="gone"), record_task_error(tmp_path):
         raise OSError("gone")
-    with pytest.raises(TaskFailed, match=r"^OSError: gone$"), heard(tmp_path):
+    with pytest.raises(TaskFailed, match=r"^OSError: gone$"), reraise_task_error(tmp_path):
         spark_fails()
-    with pytest.raises(FileNotFoundError), heard(tmp_path / "no note"):
+    with pytest.raises(FileNotFoundError), reraise_task_error(tmp_path / "no note"):
         raise FileNotFoundError("elsewhere")
