@@ -26,29 +26,28 @@ from tasks.lifecycle.reports import sentence
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.lifecycle.surrender import is_hopeless, surrender_job, surrender_plan, surrender_unit
-from tasks.messaging.delivery import delivery, location_of
+from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
+from tasks.messaging.bootsteps import limit_warm_shutdown
+from tasks.messaging.delivery import location_of, task_options
+from tasks.messaging.heartbeat import send_heartbeats
 from tasks.messaging.lease import Lease
-from tasks.messaging.patience import Patience
-from tasks.messaging.presence import keep_present
-from tasks.messaging.quiet_task import QuietTask
-from tasks.messaging.shutdown import drain
+from tasks.messaging.retry_policy import RetryPolicy
 from tasks.messaging.sweeper import sweep
-from tasks.messaging.task_states import Cancelled, Late, Unfinished, Unsuccessful, Waits
 
 __all__ = ["app"]
 
 log = logging.getLogger(__name__)
 
-drain(settings)
-keep_present(settings)
+limit_warm_shutdown(settings)
+send_heartbeats(settings)
 
 
 #: How a job ends whose last task ends as FAILURE.
 _BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
-DELIVERY: Final = delivery(settings)
-#: Units are given up for whoever is killed over them.
-_UNIT: Final = {**DELIVERY, "Request": "tasks.messaging.unit_request:UnitRequest"}
+_OPTIONS: Final = task_options(settings)
+#: A unit's lease is dropped for a child that was killed.
+_UNIT_OPTIONS: Final = {**_OPTIONS, "Request": "tasks.messaging.lease:UnitRequest"}
 
 
 def _end_plan(task: Task, request: Request, error: BaseException) -> str:
@@ -92,7 +91,7 @@ def _end_job(task: Task, order: CommitOrder | UnitOrder, error: BaseException) -
         raise
 
 
-@app.task(name=PLAN, reads=staticmethod(request_of), ends=staticmethod(_end_plan), **DELIVERY)
+@app.task(name=PLAN, parse=staticmethod(request_of), abort=staticmethod(_end_plan), **_OPTIONS)
 def plan(self: Task, request: Request) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
     board = Board(settings)
@@ -104,19 +103,23 @@ def plan(self: Task, request: Request) -> str:
     return _next(request, begin(request, settings))
 
 
-@app.task(name=CONVERT, reads=staticmethod(partial(order_of, UnitOrder)), ends=staticmethod(_end_unit), **_UNIT)
+@app.task(
+    name=CONVERT, parse=staticmethod(partial(order_of, UnitOrder)), abort=staticmethod(_end_unit), **_UNIT_OPTIONS
+)
 def convert(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a conversion."""
     return _stage(self, order)
 
 
-@app.task(name=COMPACT, reads=staticmethod(partial(order_of, UnitOrder)), ends=staticmethod(_end_unit), **_UNIT)
+@app.task(
+    name=COMPACT, parse=staticmethod(partial(order_of, UnitOrder)), abort=staticmethod(_end_unit), **_UNIT_OPTIONS
+)
 def compact(self: Task, order: UnitOrder) -> str:
     """Stage one unit of a compaction."""
     return _stage(self, order)
 
 
-@app.task(name=COMMIT, reads=staticmethod(partial(order_of, CommitOrder)), ends=staticmethod(_end_job), **DELIVERY)
+@app.task(name=COMMIT, parse=staticmethod(partial(order_of, CommitOrder)), abort=staticmethod(_end_job), **_OPTIONS)
 def commit(self: Task, order: CommitOrder) -> str:
     """Commit a job's round once all of its units have ended."""
     context, board = JobContext.open(order.job, location_of(self)), Board(settings)
@@ -124,7 +127,7 @@ def commit(self: Task, order: CommitOrder) -> str:
     try:
         step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
-        if not is_hopeless(context, error, Patience.of(settings)):
+        if not is_hopeless(context, error, RetryPolicy.of(settings)):
             raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
         step = surrender_job(order, location_of(self), error)
     if isinstance(step, Stage):  # another round: this is not the last word on the job
@@ -137,7 +140,7 @@ def sweep_tables(self: QuietTask) -> str:
     """Take up jobs that lost a message."""
     started = time.time()
     taken = sweep(settings)
-    return self.found(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
+    return self.send_success(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
 
 
 def _stage(task: Task, order: UnitOrder) -> str:

@@ -17,7 +17,7 @@ mask_logs()
 settings = Settings.load()
 
 app = Application(
-    "icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.messaging.redacted_task:DiscreetTask"
+    "icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.messaging.base_task:RedactedTask"
 )
 app.conf.update(
     broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it

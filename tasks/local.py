@@ -21,7 +21,7 @@ from tasks.lifecycle.ending import fail
 from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
-from tasks.messaging.patience import Patience, TryAgain
+from tasks.messaging.retry_policy import RetryPolicy, TryAgain
 from tasks.operations.work import Progress
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class LocalEngine:
         Raises:
             Failed: it has taken as long as a job waits for anything.
         """
-        if time.time() - since >= Patience.of(self._settings).seconds:
+        if time.time() - since >= RetryPolicy.of(self._settings).max_seconds:
             raise Failed(
                 f"{request.job} waits for units or a commit of another process, which have not ended for "
                 f"{self._settings.give_up_hours} hours: see whether it still runs, then resume or cancel the job."

@@ -10,8 +10,7 @@ import click
 
 from producer.broker.queue import Messenger
 from producer.common.errors import Reason, Refused
-from tasks.commands.celery_command import run_command
-from tasks.commands.state_folder import state_folder
+from tasks.commands.common import run_command, state_folder
 
 if TYPE_CHECKING:
     from producer.common.settings import Settings

@@ -86,10 +86,10 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
 
         Child(Settings.load()).connect()
     if beat:
-        from tasks.messaging.beat_thread import keep_time
+        from tasks.messaging.bootsteps import embed_beat
 
-        keep_time(app)
-    from tasks.commands.celery_command import run_command
+        embed_beat(app)
+    from tasks.commands.common import run_command
 
     sys.exit(run_command(app, arguments))
 

@@ -22,7 +22,7 @@ from producer.state.job_store import JobStore
 from tasks.job.cleanup import withdraw
 from tasks.job.context import JobContext
 from tasks.lifecycle.budget import budget_of
-from tasks.messaging.patience import TryAgain
+from tasks.messaging.retry_policy import TryAgain
 from tasks.operations.compact.execute import Compacting
 from tasks.operations.convert.execute import Converting
 from tasks.operations.work import Progress, Work, discard

@@ -14,7 +14,7 @@ from tasks.lifecycle.ending import asked, fail, give_up, leave
 from tasks.lifecycle.outcomes import Ended, Waiting
 from tasks.lifecycle.reports import report_of
 from tasks.lifecycle.stage import fail_unit, reason_of
-from tasks.messaging.patience import Patience, may_pass
+from tasks.messaging.retry_policy import RetryPolicy, is_transient
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +59,16 @@ def surrender_job(order: CommitOrder | UnitOrder, location: str | None, error: B
         log.warning("what is left of %s cannot be cleaned up", order.job, exc_info=True)
         report = _last_words(context, order.job, reason)
         # What may pass is cleaned up when it has passed, by the sweeper; what stays would be met at each of its looks.
-        return Ended(report, None if context is None or may_pass(again) else context.store)
+        return Ended(report, None if context is None or is_transient(again) else context.store)
 
 
-def is_hopeless(context: JobContext, error: Unanswered, patience: Patience) -> bool:
+def is_hopeless(context: JobContext, error: Unanswered, policy: RetryPolicy) -> bool:
     """Whether a catalog has had its time to answer a commit: every committer that tried has left a note of it."""
     plan = context.store.latest_plan()
     notes = context.store.at(plan).commits() if plan is not None else []
-    if error.error is not None and not may_pass(error.error):
-        return len(notes) >= patience.attempts
-    return bool(notes) and time.time() - min(note.started for note in notes) >= patience.seconds
+    if error.error is not None and not is_transient(error.error):
+        return len(notes) >= policy.max_attempts
+    return bool(notes) and time.time() - min(note.started for note in notes) >= policy.max_seconds
 
 
 def told(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Celery: delivery of messages, retries, what dead workers held, shutdown, the sweeper.
+"""Celery: delivery of messages, retries, leases, heartbeats, recovery from dead workers, shutdown, the sweeper.
 
 Imports no other room.
 Open delivery.py first.

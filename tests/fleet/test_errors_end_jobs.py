@@ -23,7 +23,7 @@ from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.settings import Settings
 from producer.model.job import Request, Status
 from tasks import app as application
-from tasks.messaging.patience import HEADER, Failing, Patience, may_pass
+from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy, is_transient
 from tasks.testing import StreamTable
 from tests.fleet.localfleet import LocalFleet
 from tests.support import oracle
@@ -39,7 +39,7 @@ class OfSomebodyElse(Exception):
 
 def _validation_error() -> Exception:
     try:
-        Failing.model_validate({"since": "soon"})
+        FailureCount.model_validate({"since": "soon"})
     except pydantic.ValidationError as error:
         return error
     raise AssertionError
@@ -134,7 +134,7 @@ def fleet(server: LocalFleet, catalog: FaultyCatalog, monkeypatch: pytest.Monkey
     for name in QUEUES:
         if name in application.app.tasks and hasattr(application.app.tasks[name], "patience"):
             # What may pass is waited for as long: not at all.
-            monkeypatch.setattr(type(application.app.tasks[name]), "patience", Patience(2, 0.0))
+            monkeypatch.setattr(type(application.app.tasks[name]), "retry_policy", RetryPolicy(2, 0.0))
     return Fleet(settings, jobs)
 
 
@@ -175,42 +175,42 @@ def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, m
     following = Request.new("db.t")
     assert board.start(following)
     board.release(following)
-    if committed and may_pass(ERRORS[kind]()):
+    if committed and is_transient(ERRORS[kind]()):
         Messenger(fleet.settings).commit(request.job, stream.table.location())  # by the sweeper, when it has passed
         fleet.run(100)
-    if not committed or may_pass(ERRORS[kind]()):
+    if not committed or is_transient(ERRORS[kind]()):
         assert unreferenced(stream.table) == set()
 
 
-class TestPatience:
+class TestRetryPolicy:
     """How often, and how long."""
 
-    patience = Patience(3, 3600.0)
+    policy = RetryPolicy(3, 3600.0)
 
     def fails(self, *errors: tuple[Exception, float]) -> list[bool]:
         headers: dict[str, Any] = {}
         ends = []
         for error, now in errors:
-            failing = Failing.after(headers, error, now)
-            headers = {HEADER: json.loads(failing.model_dump_json())}
-            ends.append(self.patience.ends(failing, now))
+            failures = FailureCount.after(headers, error, now)
+            headers = {HEADER: json.loads(failures.model_dump_json())}
+            ends.append(self.policy.is_exhausted(failures, now))
         return ends
 
-    def test_what_stays_is_tried_three_times(self) -> None:
+    def test_a_permanent_error_is_tried_three_times(self) -> None:
         assert self.fails(*((KeyError("a"), float(n)) for n in range(3))) == [False, False, True]
 
-    def test_what_may_pass_has_an_hour(self) -> None:
+    def test_a_transient_error_has_an_hour(self) -> None:
         away = OSError("away")
         assert self.fails((away, 0.0), *((away, 1.0 + n) for n in range(50)), (away, 3599.0)) == [False] * 52
         assert self.fails((away, 0.0), (away, 3600.0)) == [False, True]
 
-    def test_only_what_stays_counts_as_a_try(self) -> None:
+    def test_only_a_permanent_error_counts_as_an_attempt(self) -> None:
         away, wrong = OSError("away"), KeyError("a")
         errors: list[Exception] = [wrong, *[away] * 9, wrong, away, wrong]
         assert self.fails(*((error, 1.0 * n) for n, error in enumerate(errors))) == [False] * 12 + [True]
 
     @pytest.mark.parametrize("header", [None, "soon", {"since": "soon"}, {"since": float("inf")}, [1], {"since": 1e18}])
-    def test_a_header_of_somebody_else_does_no_harm(self, header: Any) -> None:
-        failing = Failing.after({HEADER: header}, OSError("away"), 100.0)
-        assert failing.since == 100.0
-        assert not self.patience.ends(failing, 101.0)
+    def test_a_malformed_header_is_ignored(self, header: Any) -> None:
+        failures = FailureCount.after({HEADER: header}, OSError("away"), 100.0)
+        assert failures.since == 100.0
+        assert not self.policy.is_exhausted(failures, 101.0)

@@ -1,4 +1,4 @@
-"""Leases of units, and what silent workers hold: on a real Redis, step by step."""
+"""Leases of units, and recovery of what silent workers hold: on a real Redis, step by step."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import redis
 
 from producer.broker.leases import Holders
 from producer.common.settings import Settings
-from tasks.messaging.abandoned import VOUCHED, Abandoned, beats_of
 from tasks.messaging.lease import HeldByAnother, Lease
+from tasks.messaging.recovery import OWNERS, DeliveryRecovery, beats_key
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis
@@ -90,27 +90,27 @@ class TestLease:
             assert Holders(none).of(JOB, UNITS) == ()
 
 
-class TestAbandoned:
-    """What nobody alive holds."""
+class TestDeliveryRecovery:
+    """Deliveries of dead workers."""
 
-    def _looks(self, server: LocalFleet, times: int, *, beating: bool = False) -> list[list[str]]:
-        abandoned = Abandoned(server.redis, 60)
+    def _scan(self, server: LocalFleet, times: int, *, beating: bool = False) -> list[list[str]]:
+        recovery = DeliveryRecovery(server.redis, 60)
         found = []
         for _ in range(times):
             if beating:
-                server.redis.incr(beats_of("red"))
-            found.append(abandoned.look())
+                server.redis.incr(beats_key("red"))
+            found.append(recovery.scan())
         return found
 
     def test_a_silent_worker_loses_what_it_holds(self, server: LocalFleet) -> None:
         _deliver(server.redis, "t1")
-        server.redis.hset(VOUCHED, "t1", "red")
-        server.redis.incr(beats_of("red"))
-        assert self._looks(server, 5) == [[], [], [], [TASK], []]
+        server.redis.hset(OWNERS, "t1", "red")
+        server.redis.incr(beats_key("red"))
+        assert self._scan(server, 5) == [[], [], [], [TASK], []]
         (message,) = _waiting(server.redis)
         assert message["headers"] == {"id": TASK, "task": "icefleet.convert", "redelivered": True}
         assert message["properties"]["delivery_tag"] != "t1", "what the worker acknowledges when it goes on"
-        assert not server.redis.exists("unacked", "unacked_index", VOUCHED)
+        assert not server.redis.exists("unacked", "unacked_index", OWNERS)
 
     def test_the_lease_of_a_dead_worker_is_free_as_soon_as_it_has_lapsed(
         self, server: LocalFleet, settings: Settings
@@ -119,8 +119,8 @@ class TestAbandoned:
         holders = Holders(settings)
         holders.take(JOB, TASK, "red@one", "red/1")
         _deliver(server.redis, "t1")
-        server.redis.hset(VOUCHED, "t1", "red")
-        assert self._looks(server, 4)[-1] == [TASK]
+        server.redis.hset(OWNERS, "t1", "red")
+        assert self._scan(server, 4)[-1] == [TASK]
         assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one", "it may have been renewed just now"
         time.sleep(1.1 * LEASE)
         assert holders.take(JOB, TASK, "blue@two", "blue/1") is None
@@ -128,38 +128,38 @@ class TestAbandoned:
     def test_one_that_stops_gives_back_what_it_holds_at_once(self, server: LocalFleet) -> None:
         for tag, worker in (("t1", "red"), ("t2", "blue")):
             _deliver(server.redis, tag)
-            server.redis.hset(VOUCHED, tag, worker)
-        Abandoned(server.redis, 60).give_back_of("red")
+            server.redis.hset(OWNERS, tag, worker)
+        DeliveryRecovery(server.redis, 60).give_back_all_of("red")
         assert len(_waiting(server.redis)) == 1
         assert server.redis.hkeys("unacked") == ["t2"]
 
     def test_one_that_beats_keeps_it(self, server: LocalFleet) -> None:
         _deliver(server.redis, "t1")
-        server.redis.hset(VOUCHED, "t1", "red")
-        assert self._looks(server, 10, beating=True) == [[]] * 10
+        server.redis.hset(OWNERS, "t1", "red")
+        assert self._scan(server, 10, beating=True) == [[]] * 10
 
-    def test_what_nobody_vouches_for_is_given_back_later_and_once(self, server: LocalFleet) -> None:
-        """A worker of the release before vouches for nothing: it may be at it for long."""
+    def test_a_delivery_without_an_owner_is_given_back_later_and_once(self, server: LocalFleet) -> None:
+        """A worker of the release before records no owner, and may work on it for long."""
         _deliver(server.redis, "t1")
-        assert self._looks(server, 7) == [[]] * 6 + [[TASK]]
+        assert self._scan(server, 7) == [[]] * 6 + [[TASK]]
         server.redis.delete("convert")
         _deliver(server.redis, "t2")
-        assert self._looks(server, 10) == [[]] * 10
+        assert self._scan(server, 10) == [[]] * 10
 
     def test_what_is_not_ours_stays(self, server: LocalFleet) -> None:
         _deliver(server.redis, "t1", task="theirs.work")
         server.redis.hset("unacked", "t2", "no JSON")
-        assert self._looks(server, 10) == [[]] * 10
+        assert self._scan(server, 10) == [[]] * 10
         assert server.redis.hlen("unacked") == 2
 
     def test_time_without_redis_is_no_silence(self, server: LocalFleet) -> None:
         _deliver(server.redis, "t1")
-        server.redis.hset(VOUCHED, "t1", "red")
-        server.redis.incr(beats_of("red"))
-        abandoned = Abandoned(server.redis, 60)
-        assert [abandoned.look() for _ in range(3)] == [[]] * 3
-        abandoned.broker = redis.Redis(port=1)
+        server.redis.hset(OWNERS, "t1", "red")
+        server.redis.incr(beats_key("red"))
+        recovery = DeliveryRecovery(server.redis, 60)
+        assert [recovery.scan() for _ in range(3)] == [[]] * 3
+        recovery.broker = redis.Redis(port=1)
         with pytest.raises(redis.ConnectionError):
-            abandoned.look()
-        abandoned.broker = server.redis
-        assert [abandoned.look() for _ in range(4)] == [[]] * 3 + [[TASK]]
+            recovery.scan()
+        recovery.broker = server.redis
+        assert [recovery.scan() for _ in range(4)] == [[]] * 3 + [[TASK]]

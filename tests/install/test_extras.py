@@ -77,7 +77,7 @@ def test_nothing_of_the_tests_is_installed(warehouse: Warehouse, extras: str) ->
 @pytest.mark.parametrize(
     ("extras", "packages", "left_out"),
     [
-        ("", "producer,tasks.application,tasks.commands.beat,tasks.commands.flower,tasks.messaging.quiet_task", ""),
+        ("", "producer,tasks.application,tasks.commands.beat,tasks.commands.flower,tasks.messaging.base_task", ""),
         ("flower", "producer,tasks.application,tasks.commands.flower", ""),
         ("worker,sqlite", "producer,workers,tasks", "tasks.demo.,tasks.testing.checksum"),
         ("demo", "producer,workers,tasks", ""),

@@ -16,7 +16,7 @@ from producer.common.errors import Refused
 from producer.common.settings import Settings
 from producer.model.job import Operation, Report, Request
 from producer.state.job_store import JobStore
-from tasks.messaging.task_states import Unfinished, Unsuccessful
+from tasks.messaging.base_task import Unfinished, Unsuccessful
 from tasks.testing import StreamTable
 
 Message = tuple[str, dict[str, Any], dict[str, Any], int]
@@ -51,8 +51,8 @@ class Dispatch:
         self._app = app.app
         monkeypatch.setattr(app, "settings", self.settings)
         monkeypatch.setattr(Messenger, "_send", lambda _, *message: self._send(*message))
-        monkeypatch.setattr(delivery.Delivered, "retry", _again)
-        monkeypatch.setattr(delivery.Delivered, "send_event", lambda *_, **__: None)
+        monkeypatch.setattr(delivery.DeliveredTask, "retry", _again)
+        monkeypatch.setattr(delivery.DeliveredTask, "send_event", lambda *_, **__: None)
 
     def _send(self, name: str, arguments: dict[str, Any], task_id: str, location: str | None = None) -> None:
         headers = {LOCATION: location} if location else {}

@@ -160,7 +160,7 @@ assert (app.conf.task_serializer, own.conf.task_serializer) == ("json", "json")
         (tmp_path / "theirs.py").write_text(THEIRS)
         program = f"""
 from tasks.application import app
-from tasks.commands.celery_command import run_command
+from tasks.commands.common import run_command
 from celery.bin.celery import celery
 seen = []
 celery.commands[{command!r}].callback = lambda *_, **__: None

@@ -117,12 +117,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         (
             "tasks/application.py",
             "tasks/commands/beat.py",
-            "tasks/commands/celery_command.py",
-            "tasks/commands/state_folder.py",
+            "tasks/commands/common.py",
         ),
         (),
     ),
-    **dict.fromkeys(("tasks/messaging/quiet_task.py", "tasks/messaging/redacted_task.py"), ()),
+    "tasks/messaging/base_task.py": (),
     "tasks/commands/flower.py": ("flower",),
     "tests": ("worker", "demo", "flower", "test"),
     "bench": ("worker", "demo", "bench"),
@@ -180,7 +179,7 @@ def test_the_transport_of_redis_is_declared() -> None:
 
 def test_what_needs_no_extra_loads_nothing_of_one() -> None:
     """Flower and beat start with their own extra; what they load may not come from the one of workers."""
-    loads = "tasks.application, tasks.commands.beat, tasks.commands.flower, tasks.messaging.quiet_task"
+    loads = "tasks.application, tasks.commands.beat, tasks.commands.flower, tasks.messaging.base_task"
     code = f"import sys, {loads}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}

@@ -1,0 +1,100 @@
+"""How long a message is tried again: transient errors are waited for, other errors end the job after a few attempts.
+
+Nothing is tried again for ever. A storage, a catalog or a Redis that is away comes back by itself, so a job waits for
+it for ``ICEFLEET_GIVE_UP_HOURS``. Every other error, of any kind, is taken for a permanent one: a job or a unit that
+meets it ``ICEFLEET_MAX_ATTEMPTS`` times ends with it as its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kombu.exceptions import OperationalError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, RESTError
+from redis.exceptions import RedisError
+
+from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.settings import Settings
+
+#: The header by which a message tells its next delivery since when, and how often, it failed.
+HEADER: Final = "icefleet-failing"
+
+#: Refusals by a service that is away for a while, or denies access for now.
+_TRANSIENT_REASONS: Final = frozenset({Reason.NO_ANSWER, Reason.DENIED, Reason.BROKER, Reason.UNKNOWN_CATALOG})
+#: OSError is what storages raise, and requests of HTTP.
+_TRANSIENT: Final = (
+    OSError,
+    RedisError,
+    OperationalError,
+    RESTError,
+    CommitFailedException,
+    CommitStateUnknownException,
+)
+#: The same of clients that need not be installed, by module and name.
+_TRANSIENT_BY_NAME: Final = frozenset(
+    {
+        ("sqlalchemy.exc", "OperationalError"),
+        ("sqlalchemy.exc", "TimeoutError"),
+        ("botocore.exceptions", "BotoCoreError"),
+        ("botocore.exceptions", "ClientError"),
+        ("thrift.transport.TTransport", "TTransportException"),
+        ("google.api_core.exceptions", "GoogleAPIError"),
+    }
+)
+
+
+class TryAgain(Exception):
+    """An attempt failed for a reason that may pass; another one is allowed."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether an error may pass without anybody changing anything about the job."""
+    if isinstance(error, Refused):
+        return error.reason in _TRANSIENT_REASONS
+    if isinstance(error, IcefleetError):
+        return False
+    if isinstance(error, (*_TRANSIENT, TryAgain)):
+        return True
+    return any((kind.__module__, kind.__name__) in _TRANSIENT_BY_NAME for kind in type(error).__mro__)
+
+
+class FailureCount(BaseModel):
+    """The failures of a message in its deliveries so far."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    #: Seconds since the epoch at the first failure.
+    since: float = Field(allow_inf_nan=False)
+    #: How often it met an error that is not transient.
+    wrong: int = Field(0, ge=0)
+
+    @classmethod
+    def after(cls, headers: Mapping[str, Any], error: BaseException, now: float) -> FailureCount:
+        """Return the count in a message's headers plus one more failure."""
+        try:
+            before = cls.model_validate(headers.get(HEADER))
+        except ValidationError:  # there is none, or another program wrote it
+            before = cls(since=now)
+        return cls(since=min(before.since, now), wrong=before.wrong + (not is_transient(error)))
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """When a message is not tried again."""
+
+    #: The attempts after which an error that is not transient is final.
+    max_attempts: int
+    #: The seconds after which any error is final.
+    max_seconds: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> RetryPolicy:
+        """Return the policy that the settings ask for."""
+        return cls(settings.max_attempts, settings.give_up_hours * 3600.0)
+
+    def is_exhausted(self, failures: FailureCount, now: float) -> bool:
+        """Return whether a message must not be tried again."""
+        return failures.wrong >= self.max_attempts or now - failures.since >= self.max_seconds
