@@ -15,7 +15,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, IcebergType, PrimitiveType, UUIDType
 
-from workers.arrow.transforms import transformed
+from workers.arrow.transforms import apply_transform
 
 
 def split_by_partition(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[tuple[Record, pa.Table]]:
@@ -57,7 +57,7 @@ def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.Array:
         return field.transform.pyarrow_transform(source)(column)
     except NotInstalledError:  # without iceberg-rust, which tests want, since it shares no code with the workers
         assert isinstance(source, PrimitiveType)
-        return transformed(column, source, field.transform)
+        return apply_transform(column, source, field.transform)
 
 
 def _column(rows: pa.Table, path: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""One Arrow form for all values of a key column, whatever a file stored them as.
+"""The canonical Arrow form of a key column, whatever type a file stores it in, and the promotion of other columns.
 
 Two keys are equal in Iceberg if and only if their canonical values are bytewise equal or both null. Floats are held as
 their bits, every NaN as one, so NaN equals NaN and -0.0 differs from 0.0. Times are microseconds (nanoseconds for
@@ -39,6 +39,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from workers.arrow.schema import arrow_type
+
 _ARROW: dict[type[IcebergType], pa.DataType] = {
     BooleanType: pa.bool_(),
     IntegerType: pa.int32(),
@@ -65,8 +67,12 @@ _DAY_MICROSECONDS = 86_400_000_000
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def arrow_type(type_: IcebergType) -> pa.DataType:
-    """The canonical Arrow type of a key column; TypeError where the type cannot be a key."""
+def canonical_type(type_: IcebergType) -> pa.DataType:
+    """Return the canonical Arrow type of a key column.
+
+    Raises:
+        TypeError: a column of this type cannot be a key.
+    """
     if isinstance(type_, DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
     found = _ARROW.get(type(type_))
@@ -76,8 +82,8 @@ def arrow_type(type_: IcebergType) -> pa.DataType:
 
 
 def spark_type(type_: IcebergType) -> str:
-    """The canonical type as Spark's DDL names it."""
-    arrow = arrow_type(type_)
+    """Return the canonical type as Spark's DDL names it."""
+    arrow = canonical_type(type_)
     if pa.types.is_decimal(arrow):
         return f"decimal({arrow.precision},{arrow.scale})"
     return {
@@ -90,31 +96,32 @@ def spark_type(type_: IcebergType) -> str:
 
 
 def is_ordered(type_: IcebergType) -> bool:
-    """Whether bounds of canonical values may be compared with the statistics of a Parquet column chunk."""
+    """Return whether bounds of canonical values may be compared with the statistics of a file."""
     return isinstance(type_, _ORDERED)
 
 
 def canonical_array(array: pa.Array, type_: IcebergType) -> pa.Array:
-    """Make a file's values canonical.
+    """Return a file's values in canonical form.
 
-    ValueError (Arrow's errors are such too) where the file's type is neither the table's nor one that promotes to it.
+    Raises:
+        ValueError: the file's type is neither the table's nor one that promotes to it. Arrow's errors are such too.
     """
-    target = arrow_type(type_)
+    target = canonical_type(type_)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type) or isinstance(type_, UnknownType):
         return pa.nulls(len(array), target)
-    made = _CONVERTERS[type(type_)](array, type_, target)
-    if made is None:
+    converted = _CONVERTERS[type(type_)](array, type_, target)
+    if converted is None:
         raise ValueError(f"holds {array.type} where the table has {type_}")
-    return made
+    return converted
 
 
 def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
-    """Make one Python value canonical: an internal value (days, microseconds, bytes), a Python one, or JSON text."""
-    target = arrow_type(type_)
+    """Return one value in canonical form: an internal one (days, microseconds, bytes), a Python one, or JSON text."""
+    target = canonical_type(type_)
     if value is None:
         return pa.scalar(None, target)
     if isinstance(value, str) and isinstance(type_, _NANOSECONDS):
@@ -136,6 +143,34 @@ def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
         scale = Decimal(1).scaleb(-type_.scale)
         return pa.scalar(Decimal(value).quantize(scale, context=Context(prec=type_.precision)), target)
     return pa.scalar(value, target)
+
+
+def promotion(source: pa.DataType, type_: PrimitiveType) -> Callable[[pa.Array], pa.Array]:
+    """Return what casts arrays of a file's type to the column's Arrow type; no value changes on the way.
+
+    What it returns raises ValueError where the file's type is neither the column's nor one that may have been promoted
+    to it (spec, Schema Evolution).
+    """
+    target = arrow_type(type_)
+    if source == target:
+        return lambda array: array
+    if isinstance(type_, FloatType | DoubleType):
+        return lambda array: _widen_float(array, target)  # the canonical form does not keep the kind of a NaN
+    return lambda array: canonical_array(array, type_).cast(target)
+
+
+def arrow_scalar(value: Any, type_: PrimitiveType) -> pa.Scalar:
+    """Return a default or a value of a partition tuple, in any form of PyIceberg's, as a scalar of the column."""
+    target = arrow_type(type_)
+    if isinstance(type_, FloatType | DoubleType):
+        return pa.scalar(float(value), target)
+    return canonical_value(value, type_).cast(target)
+
+
+def _widen_float(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if not pa.types.is_floating(array.type) or array.type.bit_width > target.bit_width:
+        raise ValueError(f"holds {array.type} where the table has {target}")
+    return array.cast(target)
 
 
 def _float_type(type_: IcebergType) -> pa.DataType:
@@ -194,7 +229,7 @@ def _decimal(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Arr
 def _text(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
     if not (_is_text(array.type) or _is_bytes(array.type)):
         return None
-    # Keys are compared as bytes, so bytes that are no UTF-8 do no harm here.
+    # Keys are compared as bytes, so bytes that are not UTF-8 do no harm here.
     return pc.cast(array, options=pc.CastOptions(target_type=target, allow_invalid_utf8=True))
 
 
@@ -216,7 +251,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
 
 
 def _numbers(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The values as numpy has them, with zeros where they are null."""
+    """The values as a numpy array, with zeros where they are null."""
     return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 

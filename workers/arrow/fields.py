@@ -1,4 +1,4 @@
-"""Where the columns of a Parquet file lie, found by Iceberg field id.
+"""Positions of the columns of a file, found by Iceberg field id.
 
 Only columns inside structs count: a field of a list or a map has no single value in a row.
 """
@@ -15,9 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import PrimitiveType
 
-from workers.arrow.schema import is_stored
-
-_FIELD_ID = b"PARQUET:field_id"
+from workers.arrow.schema import FIELD_ID, is_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +32,26 @@ class Leaf:
 
 
 def has_field_ids(fields: Iterable[pa.Field]) -> bool:
-    """Whether any field, at any depth, carries a field id."""
+    """Return whether any field, at any depth, carries a field id."""
     return any(_field_id(field) is not None or has_field_ids(_children(field.type)) for field in fields)
 
 
 def leaves(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
-    """All leaves by field id; through the name mapping if one is given, else by the ids in the schema."""
-    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if not pa.types.is_struct(leaf.type)}
+    """Return all leaves by field id: through the name mapping if there is one, else by the ids in the schema."""
+    return {field_id: leaf for field_id, leaf in _nodes(schema, mapping) if not pa.types.is_struct(leaf.type)}
 
 
 def structs(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
-    """All structs by field id, as leaves that are read with everything in them."""
-    return {field_id: leaf for field_id, leaf in _found(schema, mapping) if pa.types.is_struct(leaf.type)}
+    """Return all structs by field id, as leaves that are read with everything in them."""
+    return {field_id: leaf for field_id, leaf in _nodes(schema, mapping) if pa.types.is_struct(leaf.type)}
 
 
-def _found(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
-    """Structs and leaves by field id; the first of those that share one."""
-    found: dict[int, Leaf] = {}
+def _nodes(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
+    """Structs and leaves by field id; the first of those that share an id."""
+    leaves_by_id: dict[int, Leaf] = {}
     for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
-        found.setdefault(field_id, leaf)
-    return found.items()
+        leaves_by_id.setdefault(field_id, leaf)
+    return leaves_by_id.items()
 
 
 def _walk(
@@ -77,7 +75,7 @@ def _walk(
 
 
 def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_FIELD_ID)
+    text = (field.metadata or {}).get(FIELD_ID)
     # Arrow writes a negative id where Parquet has none.
     return int(text) if text is not None and int(text) >= 0 else None
 
@@ -98,8 +96,8 @@ def _width(type_: pa.DataType) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A primitive column of the rows, possibly inside structs."""
+class Accessor:
+    """Reads a primitive column, possibly inside structs, from batches of one schema."""
 
     field_id: int
     type: PrimitiveType
@@ -108,7 +106,11 @@ class Source:
 
     @classmethod
     def of(cls, field_id: int, schema: Schema, rows: pa.Schema) -> Self:
-        """Find a column by id; ValueError where the schema has none, or none with one value a row."""
+        """Find a column by id.
+
+        Raises:
+            ValueError: the schema has no such column, or it has no single value in a row.
+        """
         type_ = schema.find_type(field_id)
         if not isinstance(type_, PrimitiveType):
             raise ValueError(f"field {field_id} is of type {type_}, not a primitive one")
@@ -118,7 +120,7 @@ class Source:
         return cls(field_id, type_, leaf.path if leaf else ())
 
     def column(self, batch: pa.RecordBatch) -> pa.Array:
-        """Its values; null where a struct around it is."""
+        """Return the column; null where a struct around it is null."""
         if not self.path:
             return pa.nulls(batch.num_rows, pa.bool_())
         top, *below = self.path
@@ -126,5 +128,5 @@ class Source:
 
 
 def bits(array: pa.Array) -> pa.Array:
-    """Floats, dates and times as integers of the same bits."""
+    """Return floats, dates and times as integers of the same bits."""
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())

@@ -1,4 +1,4 @@
-"""The partitions that rows are written into: as text in a column, and as the values that files are registered under."""
+"""The output partition of each row: as text in a column, and as the values that files are registered under."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from pyiceberg.transforms import Transform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, UUIDType
 
-from workers.arrow.fields import Source, bits
-from workers.arrow.transforms import transformed
+from workers.arrow.fields import Accessor, bits
+from workers.arrow.transforms import apply_transform
 from workers.model.rewrite_unit import Input, Partition, RewriteUnit
 
-#: In texts: neither is a hexadecimal digit.
-_BETWEEN: Final = ","
+#: In texts; neither is a hexadecimal digit.
+_SEPARATOR: Final = ","
 _NULL: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One partition field of the rows: where it comes from, and its type."""
+class PartitionColumn:
+    """One partition field: the column that it is made from, and its type."""
 
-    source: Source | None
+    source: Accessor | None
     transform: Transform[Any, Any]
     type: PrimitiveType
 
     def texts(self, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
-        """Its text for each row; one for all where it is null by definition."""
+        """Return the text of the field's value for each row; one scalar where it is always null."""
         if self.source is None or not self.source.path:
             return pa.scalar(_NULL)
-        values = transformed(self.source.column(batch), self.source.type, self.transform)
-        encoded = _distinct(values)
+        values = apply_transform(self.source.column(batch), self.source.type, self.transform)
+        encoded = _encode(values)
         texts = [self._text(value) for value in encoded.dictionary.to_pylist()]
         return pc.fill_null(pa.array(texts, pa.string()).take(encoded.indices), _NULL)
 
@@ -46,8 +46,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitioning:
-    """How rows find their partition.
+class PartitionRouter:
+    """Finds the partition of each row.
 
     A partition's text is its tuple: hexadecimal single values (spec, Appendix D), comma-separated, ``-`` for null.
     Tuples are equal if and only if their texts are: null equals null, NaN equals NaN, -0.0 differs from 0.0.
@@ -56,69 +56,69 @@ class Partitioning:
     spec: PartitionSpec
     #: The columns that the spec's paths are made from.
     sources: Schema
-    parts: tuple[Part, ...]
-    #: Of each scope of the inputs; None where its rows go to several.
+    columns: tuple[PartitionColumn, ...]
+    #: The partition of each scope of the inputs; None where its rows go to several.
     scopes: tuple[Partition | None, ...]
     known: dict[str, Partition]
 
     @classmethod
     def of(cls, unit: RewriteUnit, rows: pa.Schema) -> Self:
-        """The partitioning of what a unit writes, for rows of an Arrow schema with field ids.
+        """Return the router of what a unit writes, for rows of an Arrow schema with field ids.
 
         Raises:
-            ValueError: rows are to be routed and a partition field has no column, or is no primitive one.
+            ValueError: rows are routed, and a partition field has no column, or one that is not primitive.
         """
         routed = None in unit.scopes
-        parts = tuple(_part(field, unit.schema, rows, routed) for field in unit.spec.fields)
-        known = {text_of(scope.values): scope for scope in unit.scopes if scope is not None}
-        return cls(unit.spec, _sources(unit.spec, unit.schema), parts, unit.scopes, known)
+        columns = tuple(_partition_column(field, unit.schema, rows, routed) for field in unit.spec.fields)
+        known = {partition_text(scope.values): scope for scope in unit.scopes if scope is not None}
+        return cls(unit.spec, _sources(unit.spec, unit.schema), columns, unit.scopes, known)
 
     def texts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
-        """The partition of each row of a file, as text.
+        """Return the partition of each row of a file, as text.
 
         Raises:
-            ValueError: a value is none that its transform takes.
+            ValueError: a transform does not apply to a value.
         """
         scope = self.scopes[file.scope]
         if scope is not None:
-            return pa.repeat(text_of(scope.values), batch.num_rows)
-        found = [part.texts(batch) for part in self.parts]
+            return pa.repeat(partition_text(scope.values), batch.num_rows)
+        found = [column.texts(batch) for column in self.columns]
         if not any(isinstance(texts, pa.Array) for texts in found):
-            return pa.repeat(_BETWEEN.join(_NULL for _ in found), batch.num_rows)
-        return pc.binary_join_element_wise(*found, _BETWEEN)
+            return pa.repeat(_SEPARATOR.join(_NULL for _ in found), batch.num_rows)
+        return pc.binary_join_element_wise(*found, _SEPARATOR)
 
     def encoded(self, file: Input, batch: pa.RecordBatch) -> pa.DictionaryArray:
-        """The same as a dictionary and indexes into it; ValueError likewise."""
+        """Return the same as :meth:`texts`, dictionary-encoded; raises the same."""
         scope = self.scopes[file.scope]
         if scope is None:
             return self.texts(file, batch).dictionary_encode()
         indexes = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
-        return pa.DictionaryArray.from_arrays(indexes, pa.array([text_of(scope.values)]))
+        return pa.DictionaryArray.from_arrays(indexes, pa.array([partition_text(scope.values)]))
 
     def partition(self, text: str) -> Partition:
-        """The partition of a text that :meth:`texts` gave."""
+        """Return the partition of a text of :meth:`texts`."""
         if (found := self.known.get(text)) is not None:
             return found
-        parts = text.split(_BETWEEN) if self.parts else []
+        parts = text.split(_SEPARATOR) if self.columns else []
         values = tuple(None if part == _NULL else part for part in parts)
-        record = Record(*(_value(part.type, value) for part, value in zip(self.parts, values, strict=True)))
+        record = Record(*(_value(column.type, value) for column, value in zip(self.columns, values, strict=True)))
         return Partition(values, self.spec.partition_to_path(record, self.sources))
 
 
-def text_of(values: tuple[str | None, ...]) -> str:
-    """A partition's values as text."""
-    return _BETWEEN.join(_NULL if value is None else value for value in values)
+def partition_text(values: tuple[str | None, ...]) -> str:
+    """Return the values of a partition as text."""
+    return _SEPARATOR.join(_NULL if value is None else value for value in values)
 
 
-def _part(field: PartitionField, schema: Schema, rows: pa.Schema, routed: bool) -> Part:
+def _partition_column(field: PartitionField, schema: Schema, rows: pa.Schema, routed: bool) -> PartitionColumn:
     if not routed or isinstance(field.transform, VoidTransform) or field.source_id not in schema.field_ids:
         if routed and not isinstance(field.transform, VoidTransform):
             raise ValueError(f"partition field {field.name} is made from column {field.source_id}, which is gone")
-        return Part(None, field.transform, IntegerType())
-    source = Source.of(field.source_id, schema, rows)
+        return PartitionColumn(None, field.transform, IntegerType())
+    source = Accessor.of(field.source_id, schema, rows)
     result = field.transform.result_type(source.type)
     assert isinstance(result, PrimitiveType)
-    return Part(source, field.transform, result)
+    return PartitionColumn(source, field.transform, result)
 
 
 def _sources(spec: PartitionSpec, schema: Schema) -> Schema:
@@ -130,8 +130,8 @@ def _sources(spec: PartitionSpec, schema: Schema) -> Schema:
     return Schema(*(NestedField(id_, f"source_{id_}", type_, required=False) for id_, type_ in types.items()))
 
 
-def _distinct(values: pa.Array) -> pa.DictionaryArray:
-    """Values by the bits of the single values that they become; every NaN as one."""
+def _encode(values: pa.Array) -> pa.DictionaryArray:
+    """Dictionary-encode values by the bits of their single values; every NaN is one value."""
     if pa.types.is_floating(values.type):
         # As bits, by which NaN equals NaN and -0.0 differs from 0.0.
         values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
@@ -143,7 +143,7 @@ def _distinct(values: pa.Array) -> pa.DictionaryArray:
 
 
 def _value(type_: PrimitiveType, text: str | None) -> Any:
-    """A value as manifests have it."""
+    """Return a value as manifests have it."""
     if text is None:
         return None
     data = bytes.fromhex(text)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import mmh3
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.transforms import (
@@ -21,19 +23,22 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import PrimitiveType
 
-from workers.arrow.murmur import hash_bytes, hash_longs
 from workers.arrow.schema import arrow_type
 
+Hashes = npt.NDArray[np.uint32]
+
+#: Longer values are so few in a batch that each is hashed by itself.
+_LONG: Final = 512
 _SECONDS: Final = {"us": 1_000_000, "ns": 1_000_000_000}
 
 
-def transformed(array: pa.Array, source: PrimitiveType, transform: Transform[Any, Any]) -> pa.Array:
-    """Values of a transform, of its result type; null where the source is null.
+def apply_transform(array: pa.Array, source: PrimitiveType, transform: Transform[Any, Any]) -> pa.Array:
+    """Return the transform of a column, of its result type; null where the source is null.
 
-    Dates, and what day, month, year and hour make, are 32-bit numbers as the spec has them.
+    Dates and the results of day, month, year and hour are 32-bit numbers, as in the spec.
 
     Raises:
-        ValueError: the transform is unknown, or not one of this type.
+        ValueError: the transform is unknown, or does not apply to the type.
     """
     if isinstance(transform, IdentityTransform):
         return array
@@ -41,29 +46,29 @@ def transformed(array: pa.Array, source: PrimitiveType, transform: Transform[Any
         return pa.nulls(len(array), array.type)
     if not transform.can_transform(source):
         raise ValueError(f"{transform} is no transform of {source}")
-    made = None
+    result = None
     if isinstance(transform, TimeTransform):
-        made = _time(array, transform)
+        result = _time(array, transform)
     elif isinstance(transform, BucketTransform):
-        made = _bucket(array, transform.num_buckets)
+        result = _bucket(array, transform.num_buckets)
     elif isinstance(transform, TruncateTransform):
-        made = _truncated(array, transform.width)
-    return _by_value(array, source, transform) if made is None else made
+        result = _truncated(array, transform.width)
+    return _by_value(array, source, transform) if result is None else result
 
 
 def _time(array: pa.Array, transform: TimeTransform[Any]) -> pa.Array | None:
     numbers = _numbers(array)
     if pa.types.is_timestamp(array.type):
         if isinstance(transform, HourTransform):
-            return _nulled(numbers // (3600 * _SECONDS[array.type.unit]), array, pa.int32())
+            return _with_nulls(numbers // (3600 * _SECONDS[array.type.unit]), array, pa.int32())
         numbers = numbers // (86_400 * _SECONDS[array.type.unit])
     days = numbers.astype("datetime64[D]")
     if isinstance(transform, DayTransform):
-        return _nulled(numbers, array, pa.int32())
+        return _with_nulls(numbers, array, pa.int32())
     if isinstance(transform, MonthTransform):
-        return _nulled(days.astype("datetime64[M]").astype(np.int64), array, pa.int32())
+        return _with_nulls(days.astype("datetime64[M]").astype(np.int64), array, pa.int32())
     if isinstance(transform, YearTransform):
-        return _nulled(days.astype("datetime64[Y]").astype(np.int64), array, pa.int32())
+        return _with_nulls(days.astype("datetime64[Y]").astype(np.int64), array, pa.int32())
     return None
 
 
@@ -77,7 +82,7 @@ def _bucket(array: pa.Array, buckets: int) -> pa.Array | None:
         if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
             numbers = numbers // 1000  # in the same buckets as microseconds
         hashes = hash_longs(numbers)
-    return _nulled((hashes & np.uint32(0x7FFFFFFF)) % np.uint32(buckets), array, pa.int32())
+    return _with_nulls((hashes & np.uint32(0x7FFFFFFF)) % np.uint32(buckets), array, pa.int32())
 
 
 def _truncated(array: pa.Array, width: int) -> pa.Array | None:
@@ -87,12 +92,12 @@ def _truncated(array: pa.Array, width: int) -> pa.Array | None:
         return pc.binary_slice(array, 0, width)
     if pa.types.is_integer(array.type):
         numbers = _numbers(array).astype(np.int64)
-        return _nulled((numbers - numbers % width).astype(array.type.to_pandas_dtype()), array, array.type)
+        return _with_nulls((numbers - numbers % width).astype(array.type.to_pandas_dtype()), array, array.type)
     return None
 
 
 def _by_value(array: pa.Array, source: PrimitiveType, transform: Transform[Any, Any]) -> pa.Array:
-    """The transform of each distinct value: for decimals, whose digits no vector instruction counts."""
+    """Apply the transform to each distinct value: for decimals, whose digits no vector instruction counts."""
     function = transform.transform(source)
     result = transform.result_type(source)
     assert isinstance(result, PrimitiveType)
@@ -115,6 +120,69 @@ def _is_bytes(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_))
 
 
-def _nulled(values: np.ndarray[Any, Any], like: pa.Array, type_: pa.DataType) -> pa.Array:
+def _with_nulls(values: np.ndarray[Any, Any], like: pa.Array, type_: pa.DataType) -> pa.Array:
     mask = pc.is_null(like).to_numpy(zero_copy_only=False) if like.null_count else None
     return pa.array(values.astype(type_.to_pandas_dtype()), type_, mask=mask)
+
+
+def hash_longs(values: npt.NDArray[np.int64]) -> Hashes:
+    """Return 32-bit Murmur3 hashes (x86 variant, seed 0; spec, Appendix B) of integers as the 8 bytes of a long."""
+    words = np.ascontiguousarray(values).view(np.uint32).reshape(-1, 2)
+    return _finish(_mix(_mix(np.zeros(len(values), np.uint32), words[:, 0]), words[:, 1]), np.uint32(8))
+
+
+def hash_bytes(array: pa.Array) -> Hashes:
+    """Return 32-bit Murmur3 hashes of the values of a binary array; undefined where it is null."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    raw = array.buffers()[2]
+    data = np.frombuffer(raw, np.uint8) if raw is not None and raw.size else np.zeros(1, np.uint8)
+    sizes = np.diff(offsets)
+    # Longest first, so that the rows that still have bytes are always in front.
+    order = np.argsort(-sizes, kind="stable")
+    found = np.empty(len(array), np.uint32)
+    long = int(np.count_nonzero(sizes > _LONG))
+    for row in order[:long].tolist():
+        found[row] = mmh3.hash(data[offsets[row] : offsets[row + 1]].tobytes(), signed=False)
+    rest = order[long:]
+    found[rest] = _murmur(data, offsets[:-1][rest].astype(np.int64), sizes[rest])
+    return found
+
+
+def _murmur(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]) -> Hashes:
+    state = np.zeros(len(starts), np.uint32)
+    blocks = sizes // 4
+    for block in range(int(blocks[0]) if len(blocks) else 0):
+        here = int(np.searchsorted(-blocks, -block, "left"))  # rows of more blocks than this
+        state[:here] = _mix(state[:here], _word(data, starts[:here] + 4 * block, 4))
+    ends, tails = starts + 4 * blocks, sizes % 4
+    for size in (1, 2, 3):
+        rows = np.flatnonzero(tails == size)
+        state[rows] ^= _scramble(_word(data, ends[rows], size))
+    return _finish(state, sizes.astype(np.uint32))
+
+
+def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> Hashes:
+    """Bytes at each start as a little-endian number."""
+    word = data[starts].astype(np.uint32)
+    for byte in range(1, size):
+        word |= data[starts + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return word
+
+
+def _mix(state: Hashes, word: Hashes) -> Hashes:
+    return _rotate(state ^ _scramble(word), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _scramble(word: Hashes) -> Hashes:
+    return _rotate(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def _rotate(word: Hashes, by: int) -> Hashes:
+    return (word << np.uint32(by)) | (word >> np.uint32(32 - by))
+
+
+def _finish(state: Hashes, size: Any) -> Hashes:
+    state = state ^ size
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from workers.arrow.canonical import arrow_type, spark_type
+from workers.arrow.canonical import canonical_type, spark_type
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
 from workers.deletes.distinct import Distinct
 from workers.deletes.key_partitions import PartWriter, part_count
@@ -69,7 +69,7 @@ def key_names(columns: Sequence[KeyColumn]) -> list[str]:
 
 def arrow_schema(columns: Sequence[KeyColumn]) -> pa.Schema:
     """What a spool holds besides the hashes of its keys."""
-    keys = [(name, arrow_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
+    keys = [(name, canonical_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
     return pa.schema([("scope", pa.int32()), ("seq", pa.int64()), *keys])
 
 

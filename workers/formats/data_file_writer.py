@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.schema import Schema
 
-from workers.arrow.columns import columns_of
-from workers.arrow.uuids import annotated, annotated_schema
+from workers.arrow.schema import cast_uuids, column_descriptors, with_uuid_types
 from workers.formats.metrics import Metrics
 from workers.formats.metrics_modes import modes_of
 from workers.formats.write_properties import Layout
@@ -49,8 +48,8 @@ class DataFileWriter:
         self._io = io
         self._path = path
         self._iceberg = schema
-        self._schema = annotated_schema(arrow_schema, schema)
-        columns = columns_of(arrow_schema)
+        self._schema = with_uuid_types(arrow_schema, schema)
+        columns = column_descriptors(arrow_schema)
         self._layout = Layout.of(properties, schema, columns)
         self._metrics = Metrics(schema, columns, modes_of(schema, properties, sorted_ids))
         self._stream: OutputStream | None = None
@@ -85,7 +84,7 @@ class DataFileWriter:
         if not table.num_rows:
             return
         try:
-            stored = annotated(table, self._schema)
+            stored = cast_uuids(table, self._schema)
             stream, parquet = self._opened(stored)
             parquet.write_table(stored, row_group_size=table.num_rows)
             self._metrics.add(table)

@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
-from workers.arrow.canonical import arrow_type, canonical_array, canonical_value
+from workers.arrow.canonical import canonical_array, canonical_type, canonical_value
 from workers.arrow.fields import Leaf, has_field_ids, leaves, structs
 from workers.formats.batch_decoder import BoundedFile, pieces
 from workers.formats.parquet import open_parquet
@@ -130,7 +130,7 @@ class KeyReader:
         """
         value = file.constants.get(column.field_id, column.default if column.parent is None else None)
         scalar = canonical_value(value, column.type)
-        return pa.nulls(rows, arrow_type(column.type)) if not scalar.is_valid else pa.repeat(scalar, rows)
+        return pa.nulls(rows, canonical_type(column.type)) if not scalar.is_valid else pa.repeat(scalar, rows)
 
     @property
     def _int96_unit(self) -> str:

@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DecimalType, DoubleType, FloatType, PrimitiveType, StringType, UUIDType
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
-from workers.arrow.columns import Column
+from workers.arrow.schema import ColumnDescriptor
 from workers.formats.metrics_modes import Mode
 
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -44,17 +44,17 @@ class Metrics:
     """Metrics of one file in the making; takes the same tables as the file.
 
     :param schema: the columns as Iceberg has them.
-    :param columns: the same as Parquet has them, see :func:`workers.arrow.columns.columns_of`.
+    :param columns: the same as Parquet has them, see :func:`workers.arrow.schema.column_descriptors`.
     :param modes: what is kept of each, see :func:`workers.formats.metrics_modes.modes_of`.
     """
 
-    def __init__(self, schema: Schema, columns: Sequence[Column], modes: Mapping[int, Mode]) -> None:
+    def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, Mode]) -> None:
         self._columns = columns
         self._modes = modes
         self._totals: dict[int, _Totals] = {}
         for column in columns:
             type_ = schema.find_type(column.field_id)
-            if column.steps is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
+            if column.indexes is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
                 self._totals[column.field_id] = _Totals(type_, modes[column.field_id])
 
     def add(self, table: pa.Table) -> None:

@@ -15,17 +15,15 @@ import pyarrow as pa
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
-from workers.arrow.casts import arrow_scalar, cast
+from workers.arrow.canonical import arrow_scalar, promotion
 from workers.arrow.fields import has_field_ids
-from workers.arrow.schema import arrow_field, arrow_type, is_stored
+from workers.arrow.schema import FIELD_ID, arrow_field, arrow_type, is_stored
 from workers.runtime.errors import UnsupportedFile
 
 #: Turns an array of the file into one of the table.
 Convert = Callable[[pa.Array], pa.Array]
 #: Makes so many values of a column that the file lacks.
 Fill = Callable[[int], pa.Array]
-
-_FIELD_ID = b"PARQUET:field_id"
 
 
 class Mismatch(ValueError):
@@ -112,7 +110,7 @@ def _by_id(fields: Iterable[pa.Field], mapped: Sequence[MappedField] | None) -> 
     found: _Found = {}
     for index, field in enumerate(fields):
         if mapped is None:
-            text = (field.metadata or {}).get(_FIELD_ID)
+            text = (field.metadata or {}).get(FIELD_ID)
             if text is not None:
                 found.setdefault(int(text), (index, None))
             continue
@@ -166,7 +164,7 @@ def _converter(
         return _map(type_, source, mapped)
     assert isinstance(type_, PrimitiveType)
     try:
-        return cast(source.type, type_)
+        return promotion(source.type, type_)
     except TypeError as error:
         raise Mismatch(f"its column {field.name} ({field.field_id}) {error}") from error
 

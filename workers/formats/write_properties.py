@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import UUIDType
 
-from workers.arrow.columns import Column
+from workers.arrow.schema import ColumnDescriptor
 from workers.formats.compression import data_compression
 
 _PREFIX: Final = "write.parquet."
@@ -74,7 +74,7 @@ class Layout:
     filters: Mapping[str, Filter]
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[Column]) -> Layout:
+    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[ColumnDescriptor]) -> Layout:
         """The layout that table properties ask for; what they say of columns that are not written is ignored.
 
         :raises ValueError: when a property has a value that it cannot have; names it.
@@ -101,7 +101,7 @@ class Layout:
             tuple(column.path for column in columns),
             tuple(column.path for column in columns if column.path not in unwanted) if unwanted else None,
             {
-                column.path: _filter(properties, name, repeated=column.steps is None)
+                column.path: _filter(properties, name, repeated=column.indexes is None)
                 for name, column in named.items()
                 # Arrow has none for truth values.
                 if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)

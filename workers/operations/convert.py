@@ -10,7 +10,7 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
-from workers.arrow.canonical import arrow_type
+from workers.arrow.canonical import canonical_type
 from workers.deletes.resolve import Deletes
 from workers.deletes.scan import FILE_ROWS, pieces
 from workers.model.convert_unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
@@ -102,7 +102,7 @@ def _check_keys(unit: ConversionUnit) -> None:
     for match in unit.matches:
         for column in match.columns if match.deletes else ():
             try:
-                arrow_type(column.type)
+                canonical_type(column.type)
             except TypeError as error:
                 raise UnsupportedFile(match.deletes[0].path, f"{error} (field {column.field_id})") from error
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import PrimitiveType
 
-from workers.arrow.fields import Source
-from workers.arrow.partition_router import Partitioning
+from workers.arrow.fields import Accessor
+from workers.arrow.partition_router import PartitionRouter
 from workers.arrow.schema import is_stored
 from workers.model.rewrite_unit import Arrangement, Input, RewriteUnit
 from workers.sorting.ranks import Direction
@@ -21,10 +21,10 @@ from workers.sorting.sort_keys import OrderKey, sortable
 class RowKeys:
     """The keys of a unit's rows, for rows of one Arrow schema."""
 
-    partitioning: Partitioning
+    partitioning: PartitionRouter
     order: tuple[OrderKey, ...]
     #: Columns that are interleaved; there are no others in the order then.
-    axes: tuple[Source, ...]
+    axes: tuple[Accessor, ...]
 
     @classmethod
     def of(cls, unit: RewriteUnit, rows: pa.Schema) -> Self:
@@ -32,9 +32,9 @@ class RowKeys:
         order = unit.order if unit.arrangement is Arrangement.SORT else ()
         axes = unit.zorder if unit.arrangement is Arrangement.ZORDER else ()
         return cls(
-            Partitioning.of(unit, rows),
+            PartitionRouter.of(unit, rows),
             tuple(OrderKey.of(column, unit.schema, rows) for column in order),
-            tuple(Source.of(field_id, unit.schema, rows) for field_id in axes),
+            tuple(Accessor.of(field_id, unit.schema, rows) for field_id in axes),
         )
 
     @property

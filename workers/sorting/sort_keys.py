@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 
-from workers.arrow.fields import Source, bits
-from workers.arrow.transforms import transformed
+from workers.arrow.fields import Accessor, bits
+from workers.arrow.transforms import apply_transform
 from workers.model.rewrite_unit import SortColumn
 
 #: Decimals of more digits do not fit into 64 bits.
@@ -30,18 +30,18 @@ _PLAIN: Final = (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary())
 class OrderKey:
     """What one field of a sort order makes of rows."""
 
-    source: Source
+    source: Accessor
     column: SortColumn
 
     @classmethod
     def of(cls, column: SortColumn, schema: Schema, rows: pa.Schema) -> Self:
         """The key of a field of a sort order; ValueError where its column cannot be sorted by."""
-        return cls(Source.of(column.field_id, schema, rows), column)
+        return cls(Accessor.of(column.field_id, schema, rows), column)
 
     def of_rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Sortable values, ascending as the spec has it; direction and nulls are up to whoever sorts."""
         array = self.source.column(batch)
-        return sortable(transformed(array, self.source.type, self.column.transform) if self.source.path else array)
+        return sortable(apply_transform(array, self.source.type, self.column.transform) if self.source.path else array)
 
     @property
     def is_plain(self) -> bool:

@@ -21,8 +21,7 @@ from producer.common.errors import Reason, Refused
 from producer.model.job import Operation, Request
 from producer.planning.planner import check
 from tasks.testing import StreamTable
-from workers.arrow.columns import columns_of
-from workers.arrow.schema import arrow_schema
+from workers.arrow.schema import arrow_schema, column_descriptors
 from workers.formats.compression import delete_compression
 from workers.formats.metrics_modes import modes_of
 from workers.formats.write_properties import Layout
@@ -159,7 +158,7 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     if value is None or name == "write.py-location-provider.impl":
         return
     properties = {f"{FILTER}enabled.column.s": "true", name: value}
-    columns = columns_of(arrow_schema(SCHEMA))
+    columns = column_descriptors(arrow_schema(SCHEMA))
     read = {
         Operation.COMPACT: lambda: (Layout.of(properties, SCHEMA, columns), modes_of(SCHEMA, properties)),
         Operation.CONVERT: lambda: delete_compression(properties),

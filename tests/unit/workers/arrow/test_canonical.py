@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from workers.arrow.canonical import arrow_type, canonical_array, canonical_value, is_ordered, spark_type
+from workers.arrow.canonical import canonical_array, canonical_type, canonical_value, is_ordered, spark_type
 
 ALL: list[PrimitiveType] = [
     BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 2), DateType(), TimeType(),
@@ -108,7 +108,7 @@ STORED: list[tuple[str, PrimitiveType, pa.Array, list[Any]]] = [
 @pytest.mark.parametrize(("type_", "stored", "expected"), [pytest.param(*c[1:], id=c[0]) for c in STORED])
 def test_values_of_a_file(type_: PrimitiveType, stored: pa.Array, expected: list[Any]) -> None:
     made = canonical_array(stored, type_)
-    assert made.type == arrow_type(type_)
+    assert made.type == canonical_type(type_)
     assert made.to_pylist() == [*expected, None]
     assert canonical_array(stored.slice(1), type_).to_pylist() == [*expected, None][1:]
     assert len(canonical_array(stored.slice(0, 0), type_)) == 0
@@ -117,13 +117,13 @@ def test_values_of_a_file(type_: PrimitiveType, stored: pa.Array, expected: list
 @pytest.mark.parametrize("type_", ALL, ids=str)
 def test_every_type_has_a_form(type_: PrimitiveType) -> None:
     assert spark_type(type_)
-    assert canonical_value(None, type_).type == arrow_type(type_)
+    assert canonical_value(None, type_).type == canonical_type(type_)
     assert not canonical_value(None, type_).is_valid
 
 
 def test_lists_are_no_keys() -> None:
     with pytest.raises(TypeError, match="cannot be an equality delete key"):
-        arrow_type(ListType(1, LongType(), False))
+        canonical_type(ListType(1, LongType(), False))
 
 
 def _nans(width: int) -> np.ndarray[Any, Any]:
@@ -211,7 +211,7 @@ VALUES: list[tuple[PrimitiveType, Any, Any]] = [
 @pytest.mark.parametrize(("type_", "value", "expected"), VALUES, ids=str)
 def test_values_of_partitions_and_defaults(type_: PrimitiveType, value: Any, expected: Any) -> None:
     made = canonical_value(value, type_)
-    assert made.type == arrow_type(type_)
+    assert made.type == canonical_type(type_)
     assert made.as_py() == expected
 
 

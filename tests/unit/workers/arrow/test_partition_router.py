@@ -29,7 +29,7 @@ from pyiceberg.types import UUIDType
 from producer.iceberg.partitions import decode_partition, encode_partition, partition_path, partition_type
 from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, everything
-from workers.arrow.partition_router import Partitioning
+from workers.arrow.partition_router import PartitionRouter
 from workers.model.rewrite_unit import Partition
 
 _FIELDS: list[tuple[int, Transform[Any, Any]]] = [
@@ -79,7 +79,7 @@ def test_values_and_paths_of_every_type_and_transform(field_id: int, transform: 
         PartitionField(field_id, 1000, transform, "a/b"), PartitionField(2, 1001, IdentityTransform(), "flag")
     )
     unit = rewrite_unit(spec=spec, scopes=(None,))
-    partitioning, rows = Partitioning.of(unit, EVERYTHING), _rows()
+    partitioning, rows = PartitionRouter.of(unit, EVERYTHING), _rows()
     found = [partitioning.partition(text) for text in partitioning.texts(unit.inputs[0], rows).to_pylist()]
 
     metadata = _metadata(spec)
@@ -103,7 +103,7 @@ def test_floats_are_told_apart_by_their_bits_but_for_nan() -> None:
     doubles = pa.array(np.array(bits, np.uint64).view(np.float64))
     rows = everything(4).set_column(5, EVERYTHING.field(5), doubles)
     unit = rewrite_unit(spec=PartitionSpec(PartitionField(6, 1000, IdentityTransform(), "d")), scopes=(None,))
-    partitioning = Partitioning.of(unit, EVERYTHING)
+    partitioning = PartitionRouter.of(unit, EVERYTHING)
     one, other, minus, zero = partitioning.texts(unit.inputs[0], rows).to_pylist()
     assert one == other == struct.pack("<d", math.nan).hex()
     assert minus != zero
@@ -114,7 +114,7 @@ def test_what_a_scope_says_is_taken_and_an_empty_text_is_not_null() -> None:
     spec = PartitionSpec(PartitionField(15, 1000, IdentityTransform(), "string"))
     known = Partition(("6162",), "string=of its own")
     unit = rewrite_unit(files=2, spec=spec, scopes=(None, known))
-    partitioning = Partitioning.of(unit, EVERYTHING)
+    partitioning = PartitionRouter.of(unit, EVERYTHING)
     rows = everything(3).set_column(14, EVERYTHING.field(14), pa.array(["", None, "ab"]))
     assert partitioning.texts(unit.inputs[1], rows).to_pylist() == ["6162"] * 3
     found = [partitioning.partition(text) for text in partitioning.texts(unit.inputs[0], rows).to_pylist()]
@@ -123,7 +123,7 @@ def test_what_a_scope_says_is_taken_and_an_empty_text_is_not_null() -> None:
 
 def test_without_partition_fields_there_is_one_partition() -> None:
     unit = rewrite_unit(scopes=(None,))
-    partitioning = Partitioning.of(unit, EVERYTHING)
+    partitioning = PartitionRouter.of(unit, EVERYTHING)
     texts = partitioning.texts(unit.inputs[0], everything(3)).to_pylist()
     assert [partitioning.partition(text) for text in texts] == [Partition((), "")] * 3
 
@@ -133,7 +133,7 @@ def test_a_void_field_may_have_lost_its_column() -> None:
         PartitionField(99, 1000, VoidTransform(), "gone"), PartitionField(2, 1001, IdentityTransform(), "flag")
     )
     unit = rewrite_unit(spec=spec, scopes=(None,))
-    partitioning = Partitioning.of(unit, EVERYTHING)
+    partitioning = PartitionRouter.of(unit, EVERYTHING)
     rows = everything(1).set_column(1, EVERYTHING.field(1), pa.array([True]))
     (text,) = partitioning.texts(unit.inputs[0], rows).to_pylist()
     assert partitioning.partition(text) == Partition((None, "01"), "gone=null/flag=true")
@@ -142,6 +142,6 @@ def test_a_void_field_may_have_lost_its_column() -> None:
 def test_rows_cannot_be_routed_by_a_column_that_is_gone() -> None:
     spec = PartitionSpec(PartitionField(99, 1000, IdentityTransform(), "gone"))
     with pytest.raises(ValueError, match="column 99, which is gone"):
-        Partitioning.of(rewrite_unit(spec=spec, scopes=(None,)), EVERYTHING)
+        PartitionRouter.of(rewrite_unit(spec=spec, scopes=(None,)), EVERYTHING)
     known = Partition((None,), "gone=null")
-    assert Partitioning.of(rewrite_unit(spec=spec, scopes=(known,)), EVERYTHING).partition("-") == known
+    assert PartitionRouter.of(rewrite_unit(spec=spec, scopes=(known,)), EVERYTHING).partition("-") == known

@@ -39,9 +39,8 @@ from pyiceberg.types import (
 )
 
 from tests.support.rows import value
-from workers.arrow.murmur import hash_bytes, hash_longs
 from workers.arrow.schema import arrow_type
-from workers.arrow.transforms import transformed
+from workers.arrow.transforms import apply_transform, hash_bytes, hash_longs
 
 _TIMES = [TimestampType(), TimestamptzType(), TimestampNanoType(), TimestamptzNanoType()]
 _BUCKETED = [
@@ -65,7 +64,7 @@ def test_every_transform_of_every_type(source: PrimitiveType, transform: Transfo
     values = [None if some.random() < 0.1 else _value(type_, some) for _ in range(300)]
     array = pa.array([None, *values, None], type_).slice(1, 300)
     expected = [transform.transform(source)(item) for item in values]
-    made = transformed(array, source, transform)
+    made = apply_transform(array, source, transform)
     if not isinstance(transform, IdentityTransform | VoidTransform):
         day = isinstance(transform, DayTransform)
         assert made.type == (pa.int32() if day else arrow_type(transform.result_type(source)))
@@ -90,7 +89,7 @@ def test_the_hashes_that_the_spec_gives() -> None:
 
 def test_what_is_no_transform_of_a_type_is_refused() -> None:
     with pytest.raises(ValueError, match="no transform of"):
-        transformed(pa.array([True]), BooleanType(), BucketTransform(4))
+        apply_transform(pa.array([True]), BooleanType(), BucketTransform(4))
 
 
 def _value(type_: pa.DataType, some: random.Random) -> Any:

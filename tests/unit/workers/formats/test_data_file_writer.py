@@ -18,8 +18,7 @@ from pyiceberg.types import BooleanType, LongType, StringType, StructType
 
 from tests.support.anyrows import ARROW, SCHEMA, optional, plain, required, tables
 from tests.support.memoryio import MemoryIO
-from workers.arrow.schema import arrow_schema
-from workers.arrow.uuids import annotated, annotated_schema
+from workers.arrow.schema import arrow_schema, cast_uuids, with_uuid_types
 from workers.formats.data_file_writer import DataFileWriter
 from workers.model.rewrite_unit import WrittenFile
 
@@ -371,10 +370,10 @@ def test_a_closed_writer_stays_closed(tmp_path: Path) -> None:
 @given(tables(least=2))
 def test_uuids_are_annotated_without_a_copy(table: pa.Table) -> None:
     half = table.slice(1)
-    result = annotated(half, annotated_schema(ARROW, SCHEMA))
+    result = cast_uuids(half, with_uuid_types(ARROW, SCHEMA))
     result.validate(full=True)
     assert plain(result) == plain(half)
-    assert result.schema == annotated_schema(ARROW, SCHEMA)
+    assert result.schema == with_uuid_types(ARROW, SCHEMA)
     for name in ("uuid", "map"):
         before, after = (each[name].chunk(0).buffers()[1].address for each in (half, result))
         assert before == after

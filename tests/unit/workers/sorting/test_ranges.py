@@ -13,7 +13,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransf
 from tests.support.rewriteunit import SCHEMA
 from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
-from workers.arrow.fields import Source
+from workers.arrow.fields import Accessor
 from workers.model.rewrite_unit import SortColumn
 from workers.sorting.ladder import Ladder
 from workers.sorting.ranges import Ranges
@@ -119,13 +119,13 @@ def test_codes_tell_below_on_and_between(values: list[Any], rungs: int) -> None:
 def test_columns_without_a_single_value_are_refused() -> None:
     for field_id in (20, 23, 28, 31):
         with pytest.raises(ValueError, match=r"not a primitive|no single value"):
-            Source.of(field_id, SCHEMA, EVERYTHING)
+            Accessor.of(field_id, SCHEMA, EVERYTHING)
 
 
 def test_nulls_around_a_column_are_nulls_of_it() -> None:
     rows = everything(100)
     expected = [None if value is None else value["map"] for value in rows.column(21).to_pylist()]
-    found = Source.of(32, SCHEMA, EVERYTHING).column(rows)
+    found = Accessor.of(32, SCHEMA, EVERYTHING).column(rows)
     assert [None if value is None else str(value) for value in found.to_pylist()] == [
         None if value is None else str(value) for value in expected
     ]

@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from tests.support.rewriteunit import SCHEMA
 from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
-from workers.arrow.fields import Source
+from workers.arrow.fields import Accessor
 from workers.model.rewrite_unit import SortColumn
 from workers.sorting.sort_keys import sortable
 from workers.sorting.zorder import Curve, spread
@@ -94,7 +94,7 @@ _TYPES = [*range(2, 19), 21, 32]
 @pytest.mark.parametrize("field_id", _TYPES)
 def test_positions_are_monotone_in_values_of_every_type_nulls_first(field_id: int) -> None:
     rows, sample = everything(600, seed=1), everything(300, seed=2)
-    source = Source.of(field_id, SCHEMA, EVERYTHING)
+    source = Accessor.of(field_id, SCHEMA, EVERYTHING)
     curve = Curve.of([sortable(source.column(sample))])
     numbers = dict(zip(rows["id"].to_pylist(), curve.of_rows([sortable(source.column(rows))]).to_pylist(), strict=True))
     order = in_order(pa.Table.from_batches([rows]), SCHEMA, [SortColumn(field_id, IdentityTransform(), False, True)])
