@@ -67,7 +67,7 @@ def _deleted(table: Table, file: LiveFile, files: list[LiveFile], columns: _Colu
     for delete in files:
         if delete.content == DataFileContent.POSITION_DELETES and not delete.is_vector and not vectors:
             if delete.partition_key == file.partition_key and delete.sequence_number >= file.sequence_number:
-                read = pq.read_table(_local(delete.path), columns=["file_path", "pos"]).to_pylist()
+                read = _read(table, delete.path).select(["file_path", "pos"]).to_pylist()
                 gone |= {row["pos"] for row in read if row["file_path"] == file.path}
         elif delete.content == DataFileContent.EQUALITY_DELETES:
             spec = table.specs()[delete.spec_id]
@@ -106,7 +106,7 @@ class _Columns:
 
     def __init__(self, table: Table, file: LiveFile) -> None:
         self._table = table
-        self._arrow = pq.read_table(_local(file.path))
+        self._arrow = _read(table, file.path)
         self._fields = dict(_fields(table))
         self._constants = {
             field.source_id: file.partition[index]
@@ -186,5 +186,6 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _local(path: str) -> str:
-    return path.removeprefix("file://")
+def _read(table: Table, path: str) -> pa.Table:
+    with table.io.new_input(path).open() as stream:
+        return pq.read_table(stream)
