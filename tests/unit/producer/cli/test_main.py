@@ -540,8 +540,8 @@ class TestPlan:
         assert told["nothing"] is None
 
     def test_what_programs_get_is_documented(self, run: Run, stream: StreamTable) -> None:
-        text = (REPOSITORY / "docs" / "operations.md").read_text()
-        section = text.partition("### JSON")[2].partition("\n## ")[0]
+        text = (REPOSITORY / "docs" / "commands.md").read_text()
+        section = text.partition("\n## JSON")[2].partition("\n## ")[0]
         converted = only_json(run("plan", "db.t", "--json"))
         compacted = only_json(run("compact", "db.t", "--rewrite-all", "--dry-run", "--json"))
         assert converted.keys() == compacted.keys()
