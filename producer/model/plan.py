@@ -15,8 +15,12 @@ class Scope(Value):
 
     spec_id: int
     values: tuple[str | None, ...]
-    #: What a person reads, such as ``day=2024-05-01``; empty for an unpartitioned spec.
+    #: The Hive-style path, such as ``day=2024-05-01``; empty for an unpartitioned spec.
     label: str
+
+    def to_path(self) -> str:
+        """Return the path, which is all that a location provider asks of a partition."""
+        return self.label
 
 
 class VectorRef(Value):

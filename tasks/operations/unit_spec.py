@@ -15,22 +15,11 @@ from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from producer.iceberg.delete_index import key_columns
 from producer.iceberg.partitions import decode_partition, partition_type
-from producer.model.plan import DataFile, EqualityDeleteFile, Plan, Scope, Unit
-from producer.model.staged import Attempt, Staged, StagedDeleteFile, StagedVector
+from producer.model.plan import DataFile, EqualityDeleteFile, Plan, PositionDeleteFile, Scope, Unit
+from producer.model.staged import Attempt, Staged, StagedVector
 from workers.model import convert_unit as engine
 
 GRANULARITY = "write.delete.granularity"
-
-
-@dataclass(frozen=True)
-class PartitionPath:
-    """A partition as location providers want it: they ask for nothing but its path."""
-
-    path: str
-
-    def to_path(self) -> str:
-        """Hive-style path, such as ``day=2024-05-01``."""
-        return self.path
 
 
 @dataclass(frozen=True)
@@ -63,11 +52,11 @@ class Conversion:
                     scope=file.scope,
                     record_count=file.records,
                     destination=self._location(file.scope, f"{name}-{index:05d}-deletes.parquet"),
-                    vector=engine.VectorRef(**file.vector.model_dump()) if file.vector else None,
+                    vector=file.vector,
                 )
                 for index, file in enumerate(self.data)
             ),
-            positions=tuple(engine.PositionFile(**file.model_dump()) for file in self.unit.positions),
+            positions=self.unit.positions,
             granularity="partition"
             if self.metadata.properties.get(GRANULARITY, "file").lower() == "partition"
             else "file",
@@ -82,48 +71,27 @@ class Conversion:
 
     def staged(self, result: engine.ConversionResult) -> Staged:
         """The record of what the engine wrote."""
-        data = self.data
-        deletes = tuple(
-            StagedDeleteFile(
-                path=delete.path,
-                size=delete.size,
-                records=delete.record_count,
-                column_sizes=delete.column_sizes,
-                lower=(delete.lower_path, delete.lower_pos),
-                upper=(delete.upper_path, delete.upper_pos),
-                split_offsets=delete.split_offsets,
-                scope=data[delete.targets[0]].scope,
-                targets=tuple(data[target].path for target in delete.targets),
-            )
-            for delete in result.deletes
-        )
+        files = {file.path: file for file in self.unit.data}
+        by_target: dict[str, list[PositionDeleteFile]] = defaultdict(list)
+        for position_delete in self.unit.positions:
+            if position_delete.referenced is not None:
+                by_target[position_delete.referenced].append(position_delete)
+
+        def absorbed(vector: StagedVector) -> tuple[str, ...]:
+            number = files[vector.target].sequence_number
+            return tuple(file.path for file in by_target[vector.target] if file.sequence_number >= number)
+
         return Staged(
             unit=self.unit.header.number,
             attempt=self.attempt.number,
             scopes=self.unit.scopes,
-            deletes=deletes,
-            vectors=tuple(self._staged_vector(vector, data[vector.target]) for vector in result.vectors),
+            deletes=result.deletes,
+            vectors=tuple(
+                vector if vector.merged else vector.model_copy(update={"absorbed": absorbed(vector)})
+                for vector in result.vectors
+            ),
             named=self._named(result.named),
             new_positions=result.new_positions,
-        )
-
-    def _staged_vector(self, vector: engine.StagedVector, target: DataFile) -> StagedVector:
-        absorbed = (
-            file.path
-            for file in self.unit.positions
-            if file.referenced == target.path and file.sequence_number >= target.sequence_number
-        )
-        return StagedVector(
-            path=vector.path,
-            size=vector.size,
-            offset=vector.offset,
-            content_size=vector.content_size,
-            cardinality=vector.cardinality,
-            new_positions=vector.new_positions,
-            scope=target.scope,
-            target=target.path,
-            merged=target.vector,
-            absorbed=() if target.vector else tuple(absorbed),
         )
 
     def _named(self, named: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -185,8 +153,7 @@ class Conversion:
         return self.metadata.specs()[scope.spec_id]
 
     def _location(self, scope: int | None, name: str) -> str:
-        label = self.unit.scopes[scope].label if scope is not None else ""
-        partition = PartitionPath(label) if label else None
+        partition = self.unit.scopes[scope] if scope is not None and self.unit.scopes[scope].label else None
         return self.table.location_provider().new_data_location(name, partition)  # type: ignore[arg-type]
 
 

@@ -53,25 +53,25 @@ def write_position_deletes(
         with PositionDeleteWriter(io, new_path(files[0]), properties) as writer:
             for rows in files:
                 writer.write(rows.path, np.unique(np.asarray(rows.positions, dtype=np.int64)))
-            staged = writer.close(range(len(files)))
+            staged = writer.close(0)
         yield NewFile(
             new_data_file(
                 content=DataFileContent.POSITION_DELETES,
                 file_path=staged.path,
                 file_format=FileFormat.PARQUET,
                 partition=files[0].partition,
-                record_count=staged.record_count,
+                record_count=staged.records,
                 file_size_in_bytes=staged.size,
                 column_sizes=staged.column_sizes,
-                value_counts=staged.value_counts,
-                null_value_counts=dict.fromkeys(staged.value_counts, 0),
+                value_counts=dict.fromkeys((FILE_PATH_ID, POS_ID), staged.records),
+                null_value_counts=dict.fromkeys((FILE_PATH_ID, POS_ID), 0),
                 lower_bounds={
-                    FILE_PATH_ID: staged.lower_path.encode(),
-                    POS_ID: to_bytes(LongType(), staged.lower_pos),
+                    FILE_PATH_ID: staged.lower[0].encode(),
+                    POS_ID: to_bytes(LongType(), staged.lower[1]),
                 },
                 upper_bounds={
-                    FILE_PATH_ID: staged.upper_path.encode(),
-                    POS_ID: to_bytes(LongType(), staged.upper_pos),
+                    FILE_PATH_ID: staged.upper[0].encode(),
+                    POS_ID: to_bytes(LongType(), staged.upper[1]),
                 },
                 split_offsets=list(staged.split_offsets),
                 referenced_data_file=None if by_partition else files[0].path,

@@ -20,12 +20,12 @@ from pyiceberg.typedef import Record
 from producer.iceberg.manifest_entry import NewFile, new_data_file
 from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
 from producer.iceberg.partitions import is_unpartitioned, partition_path
+from producer.model.plan import VectorRef
 from tasks.testing.deletes import Deleted, write_position_deletes, write_vectors
 from tasks.testing.parquet import project, write_parquet
 from tasks.testing.partitioning import split_by_partition
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.puffin import read_vector
-from workers.model.convert_unit import VectorRef
 
 #: Positions by data file: by its path when it is live, or the file itself when it is of the same commit.
 Positions: TypeAlias = Mapping[str | NewFile, Sequence[int]]
@@ -163,7 +163,12 @@ class TableWriter:
         for rows in self._deleted(positions, branch):
             vector = DeletionVector.of(rows.positions)
             if (before := old.get(rows.path)) is not None:
-                ref = VectorRef(before.path, before.content_offset or 0, before.content_size or 0, before.record_count)
+                ref = VectorRef(
+                    path=before.path,
+                    offset=before.content_offset or 0,
+                    size=before.content_size or 0,
+                    cardinality=before.record_count,
+                )
                 vector = vector.union(read_vector(table.io, ref, rows.path))
                 replaced.append(before)
             merged.append((rows, vector))

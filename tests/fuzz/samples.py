@@ -11,9 +11,9 @@ from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
 
 from producer.iceberg.manifest_reader import LiveFile, read_manifest_list
+from producer.model.plan import VectorRef
 from tasks.testing import StreamTable, local_catalog
 from tests.support.memoryio import MemoryIO
-from workers.model.convert_unit import VectorRef
 
 POSITIONS = tuple(range(0, 900, 3)) + tuple(range(1000, 1400)) + ((1 << 33) + 5,)
 
@@ -54,7 +54,12 @@ class Samples:
         paths |= {file.path for file in live}
         files = {path: Path(path.removeprefix("file://")).read_bytes() for path in paths}
         (vector,) = (file for file in live if file.is_vector)
-        ref = VectorRef(vector.path, vector.content_offset or 0, vector.content_size or 0, vector.record_count)
+        ref = VectorRef(
+            path=vector.path,
+            offset=vector.content_offset or 0,
+            size=vector.content_size or 0,
+            cardinality=vector.record_count,
+        )
         catalog.close()
         return cls(table, files, manifests, live, ref, second.path)
 

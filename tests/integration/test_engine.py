@@ -217,11 +217,12 @@ class TestErrors:
         v3.vector(path, [1, 2])
         v3.delete((1,), [(5,)], 2)
         unit = v3.unit()
-        reference = replace(unit.targets[0].vector, cardinality=3)  # type: ignore[type-var]
+        assert unit.targets[0].vector is not None
+        reference = unit.targets[0].vector.model_copy(update={"cardinality": 3})
         wrong = replace(unit, targets=(replace(unit.targets[0], vector=reference),))
         with pytest.raises(CorruptFile) as error:
             _convert(wrong, spark, tmp_path)
-        assert error.value.path == reference.path  # type: ignore[union-attr]
+        assert error.value.path == reference.path
         assert v3.outputs() == []
 
     def test_a_type_that_cannot_be_a_key(self, spark: object, v2: Case, tmp_path: Path) -> None:

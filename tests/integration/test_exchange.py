@@ -17,11 +17,12 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, TruncateTransform
 from pyspark.sql import SparkSession
 
+from producer.model.plan import Scope, SortKey, Strategy
 from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
 from workers.arrow.schema import arrow_schema
-from workers.model.rewrite_unit import Arrangement, Input, Partition, RewriteUnit, SortColumn
+from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget, Machine
 from workers.sorting.exchange import Exchange, exchanged
@@ -68,12 +69,12 @@ class Case:
     rows: pa.Table
     made: Exchange
 
-    def written(self) -> list[tuple[Partition, pa.RecordBatch]]:
+    def written(self) -> list[tuple[Scope, pa.RecordBatch]]:
         """What the write tasks get, one after another."""
         found = []
         for lane in range(len(self.made.lanes)):
             mine = list(self.made.read(lane))
-            counts: Counter[Partition] = Counter()
+            counts: Counter[Scope] = Counter()
             for partition, rows in mine:
                 counts[partition] += len(rows)
             assert counts == self.made.rows(lane)
@@ -122,7 +123,7 @@ def _narrowed(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(type_), mask=array.is_null())
 
 
-def _together(written: list[tuple[Partition, pa.RecordBatch]]) -> pa.Table:
+def _together(written: list[tuple[Scope, pa.RecordBatch]]) -> pa.Table:
     table = pa.Table.from_batches([rows for _, rows in written])
     assert table.schema.equals(EVERYTHING, check_metadata=True)
     return table
@@ -148,10 +149,10 @@ _KEYS: list[tuple[int, Transform[Any, Any]]] = [
 def test_sorted(spark: SparkSession, tmp_path: Path, number: int, key: tuple[int, Transform[Any, Any]]) -> None:
     descending, nulls_first = bool(number & 1), bool(number & 2)
     order = (
-        SortColumn(key[0], key[1], descending, nulls_first),
-        SortColumn(7, IdentityTransform(), not descending, not nulls_first),
+        SortKey(field_id=key[0], transform=str(key[1]), descending=descending, nulls_first=nulls_first),
+        SortKey(field_id=7, transform="identity", descending=not descending, nulls_first=not nulls_first),
     )
-    case = _case(spark, tmp_path, arrangement=Arrangement.SORT, order=order)
+    case = _case(spark, tmp_path, strategy=Strategy.SORT, order=order)
     table = _together(case.written())
     _same_rows(case.rows, table)
     assert table["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
@@ -164,7 +165,7 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
         PartitionField(15, 1002, TruncateTransform(1), "first"),
         spec_id=3,
     )
-    known = Partition(("01", None, "61"), "flag=true/date_bucket=null/first=a")
+    known = Scope(spec_id=0, values=("01", None, "61"), label="flag=true/date_bucket=null/first=a")
     case = _case(spark, tmp_path, lanes=6, spec=spec, scopes=(None, known))
     written = case.written()
     _same_rows(case.rows, _together(written))
@@ -179,7 +180,7 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
         values = [function(row[name]) for function, name in zip(transforms, ("flag", "date", "string"), strict=True)]
         expected.setdefault(tuple(values) if routed else (True, None, "a"), []).append(row["id"])
     found: dict[tuple[Any, ...], list[int]] = {}
-    order: list[Partition] = []
+    order: list[Scope] = []
     for partition, rows in written:
         flag, bucket, first = partition.values
         values = (
@@ -195,7 +196,7 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
 
 
 def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
-    case = _case(spark, tmp_path, arrangement=Arrangement.ZORDER, zorder=(4, 15, 6))
+    case = _case(spark, tmp_path, strategy=Strategy.ZORDER, zorder=(4, 15, 6))
     table = _together(case.written())
     _same_rows(case.rows, table)
     curve = case.made.merge.arranger.curve
@@ -207,24 +208,27 @@ def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_one_lane_of_many_ranges(spark: SparkSession, tmp_path: Path) -> None:
-    order = (SortColumn(3, IdentityTransform(), True, False),)
-    case = _case(spark, tmp_path, lanes=1, arrangement=Arrangement.SORT, order=order)
+    order = (SortKey(field_id=3, transform="identity", descending=True, nulls_first=False),)
+    case = _case(spark, tmp_path, lanes=1, strategy=Strategy.SORT, order=order)
     assert len(case.made.lanes) == 1
     assert len(case.made.lanes[0]) > 5
     assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
 
 
 def test_what_fits_is_one_range_without_a_sample(spark: SparkSession, tmp_path: Path) -> None:
-    order = (SortColumn(3, IdentityTransform(), True, False),)
-    case = _case(spark, tmp_path, lanes=1, rows_bytes=1 << 20, arrangement=Arrangement.SORT, order=order)
+    order = (SortKey(field_id=3, transform="identity", descending=True, nulls_first=False),)
+    case = _case(spark, tmp_path, lanes=1, rows_bytes=1 << 20, strategy=Strategy.SORT, order=order)
     assert case.made.lanes == [range(1)]
     assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
 
 
 def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path) -> None:
     """What was said of the files is wrong, so that one range is made of what would be many."""
-    order = (SortColumn(15, IdentityTransform(), False, False), SortColumn(8, IdentityTransform(), True, True))
-    case = _case(spark, tmp_path, lanes=1, told=1, arrangement=Arrangement.SORT, order=order)
+    order = (
+        SortKey(field_id=15, transform="identity", descending=False, nulls_first=False),
+        SortKey(field_id=8, transform="identity", descending=True, nulls_first=True),
+    )
+    case = _case(spark, tmp_path, lanes=1, told=1, strategy=Strategy.SORT, order=order)
     assert case.made.lanes == [range(1)]
     assert min(len(run.batches) for run in case.made.merge.runs) > 1
     written = case.written()
@@ -233,8 +237,8 @@ def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path)
 
 
 def test_equal_keys_are_dealt_to_all_lanes(spark: SparkSession, tmp_path: Path) -> None:
-    order = (SortColumn(19, IdentityTransform(), False, True),)
-    case = _case(spark, tmp_path, lanes=4, arrangement=Arrangement.SORT, order=order)
+    order = (SortKey(field_id=19, transform="identity", descending=False, nulls_first=True),)
+    case = _case(spark, tmp_path, lanes=4, strategy=Strategy.SORT, order=order)
     counts = [sum(case.made.rows(lane).values()) for lane in range(len(case.made.lanes))]
     assert len(counts) == 4
     assert min(counts) > _ROWS * _FILES // 8
@@ -242,7 +246,7 @@ def test_equal_keys_are_dealt_to_all_lanes(spark: SparkSession, tmp_path: Path) 
 
 
 def test_nothing_is_left_in_scratch(spark: SparkSession, tmp_path: Path) -> None:
-    case = _case(spark, tmp_path, arrangement=Arrangement.ZORDER, zorder=(4,))
+    case = _case(spark, tmp_path, strategy=Strategy.ZORDER, zorder=(4,))
     assert {path.name for path in tmp_path.glob("run-*")} == {Path(run.path).name for run in case.made.merge.runs}
     case.made.discard()
     assert not list(tmp_path.glob("run-*"))

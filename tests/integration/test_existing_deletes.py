@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
 
+from producer.model.plan import VectorRef
 from tasks.testing import RowDelta, StreamTable, read_rows
 from tests.integration.conftest import Create
 from tests.support import oracle
 from tests.support.scenario import check, multiset, run
 from workers.formats.puffin import read_vector
-from workers.model.convert_unit import VectorRef
 
 pytestmark = pytest.mark.spark
 
@@ -172,7 +172,9 @@ def test_positions_beyond_the_first_bitmap_key_survive_a_merge(create: Create) -
     stream.delete_where_equal(ids(65_537, 69_999, 65_535), ["id"])
     check(stream, [(i, "x") for i in range(70_000) if i not in {*old, 65_537, 69_999}], positions=2, files=1)
     (file,) = stream.delete_files()
-    ref = VectorRef(file.path, file.content_offset or 0, file.content_size or 0, file.record_count)
+    ref = VectorRef(
+        path=file.path, offset=file.content_offset or 0, size=file.content_size or 0, cardinality=file.record_count
+    )
     assert read_vector(stream.table.io, ref, path).positions().tolist() == sorted([*old, 65_537, 69_999])
 
 

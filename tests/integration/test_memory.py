@@ -18,6 +18,7 @@ from pyiceberg.io import InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from producer.common.settings import Settings
+from producer.model.plan import VectorRef
 from producer.model.staged import Attempt
 from tasks.lifecycle.budget import budget_of
 from tasks.operations.unit_spec import Conversion
@@ -27,7 +28,7 @@ from tests.support import plainengine
 from tests.support.rounds import planned
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
-from workers.model.convert_unit import ConversionResult, ConversionUnit, VectorRef
+from workers.model.convert_unit import ConversionResult, ConversionUnit
 from workers.operations.convert import convert
 from workers.runtime.machine import Budget
 
@@ -85,7 +86,9 @@ def deleted(unit: ConversionUnit, result: ConversionResult) -> Counter[tuple[str
             found.update(zip(batch["file_path"].to_pylist(), batch["pos"].to_pylist(), strict=True))
     for vector in result.vectors:
         path = unit.targets[vector.target].path
-        ref = VectorRef(vector.path, vector.offset, vector.content_size, vector.cardinality)
+        ref = VectorRef(
+            path=vector.path, offset=vector.offset, size=vector.content_size, cardinality=vector.cardinality
+        )
         found.update((path, position) for position in read_vector(io, ref, path).positions().tolist())
     return found
 

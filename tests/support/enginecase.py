@@ -15,19 +15,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType, PrimitiveType, StringType
 from pyspark.sql import SparkSession
 
+from producer.model.plan import PositionDeleteFile, VectorRef
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import (
-    ConversionResult,
-    ConversionUnit,
-    KeyColumn,
-    KeyFile,
-    Match,
-    PositionFile,
-    Target,
-    VectorRef,
-)
+from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyColumn, KeyFile, Match, Target
 from workers.operations.convert import convert
 from workers.runtime.machine import Budget
 from workers.runtime.scratch import scratch
@@ -64,7 +56,7 @@ class Case:
     data: list[KeyFile] = field(default_factory=list)
     vectors: dict[int, list[int]] = field(default_factory=dict)
     deletes: list[_Delete] = field(default_factory=list)
-    positions: list[tuple[PositionFile, list[tuple[str, int]]]] = field(default_factory=list)
+    positions: list[tuple[PositionDeleteFile, list[tuple[str, int]]]] = field(default_factory=list)
 
     def add(self, rows: Sequence[Row], seq: int, scope: int = 0, row_group_size: int = 1 << 20) -> str:
         """Add a data file; scopes must ascend."""
@@ -90,8 +82,13 @@ class Case:
         with PositionDeleteWriter(PyArrowFileIO(), path, {}) as writer:
             for data_file in sorted({name for name, _ in rows}):
                 writer.write(data_file, np.array(sorted(pos for name, pos in rows if name == data_file)))
-            writer.close(())
-        self.positions.append((PositionFile(path, seq, scope, rows[0][0] if own else None), list(rows)))
+            writer.close(scope)
+        self.positions.append(
+            (
+                PositionDeleteFile(path=path, sequence_number=seq, scope=scope, referenced=rows[0][0] if own else None),
+                list(rows),
+            )
+        )
         return path
 
     def vector(self, data_file: str, positions: Sequence[int]) -> None:
@@ -149,7 +146,9 @@ class Case:
             assert not result.vectors
         else:
             assert self.merged(result) == {index: fresh[index] | before[index] for index in fresh}
-            assert {v.target: v.new_positions for v in result.vectors} == {n: len(rows) for n, rows in fresh.items()}
+            assert {self._index(v.target): v.new_positions for v in result.vectors} == {
+                n: len(rows) for n, rows in fresh.items()
+            }
             assert not result.deletes
         assert result.new_positions == sum(map(len, fresh.values()))
         return result
@@ -190,9 +189,11 @@ class Case:
             rows = pa.Table.from_batches(read_position_deletes(PyArrowFileIO(), staged.path)).to_pylist()
             keys = [(row["file_path"], row["pos"]) for row in rows]
             assert keys == sorted(set(keys))
-            assert (staged.record_count, staged.lower_path, staged.upper_path) == (len(keys), keys[0][0], keys[-1][0])
-            assert (staged.lower_pos, staged.upper_pos) == (min(p for _, p in keys), max(p for _, p in keys))
-            assert staged.targets == tuple(sorted({self._index(path) for path, _ in keys}))
+            assert staged.records == len(keys)
+            assert staged.lower == (keys[0][0], min(p for _, p in keys))
+            assert staged.upper == (keys[-1][0], max(p for _, p in keys))
+            assert staged.targets == tuple(sorted({path for path, _ in keys}))
+            assert {self.data[self._index(path)].scope for path in staged.targets} == {staged.scope}
             assert staged.size == Path(staged.path).stat().st_size
             for path, position in keys:
                 found.setdefault(self._index(path), set()).add(position)
@@ -203,10 +204,14 @@ class Case:
         found: dict[int, set[int]] = {}
         for staged in result.vectors:
             assert staged.size == Path(staged.path).stat().st_size
-            assert staged.target not in found
-            ref = VectorRef(staged.path, staged.offset, staged.content_size, staged.cardinality)
-            vector = read_vector(PyArrowFileIO(), ref, self.data[staged.target].path)
-            found[staged.target] = set(vector.positions().tolist())
+            index = self._index(staged.target)
+            assert index not in found
+            assert staged.scope == self.data[index].scope
+            ref = VectorRef(
+                path=staged.path, offset=staged.offset, size=staged.content_size, cardinality=staged.cardinality
+            )
+            vector = read_vector(PyArrowFileIO(), ref, staged.target)
+            found[index] = set(vector.positions().tolist())
         return found
 
     def outputs(self) -> list[str]:
@@ -225,7 +230,7 @@ class Case:
         with PuffinWriter(PyArrowFileIO(), str(path)) as writer:
             offset, size = writer.add_vector(file.path, DeletionVector.of(positions))
             writer.close()
-        return VectorRef(str(path), offset, size, len(positions))
+        return VectorRef(path=str(path), offset=offset, size=size, cardinality=len(positions))
 
 
 def _write(

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField
 
+from producer.model.plan import SortKey, Strategy
 from tests.support.measured import watched
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
-from workers.model.rewrite_unit import Arrangement, Input, SortColumn
+from workers.model.rewrite_unit import Input
 from workers.runtime import session
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget, Machine
@@ -72,8 +72,8 @@ class Rows:
 def main(folder: Path) -> None:
     """Sort, and say what came of it."""
     budget = Budget.of(Machine(2, 1 << 30), cores=2, heap_mb=512)
-    order = (SortColumn(1, IdentityTransform(), True, True),)
-    unit = rewrite_unit(files=_FILES, schema=_SCHEMA, arrangement=Arrangement.SORT, order=order)
+    order = (SortKey(field_id=1, transform="identity", descending=True, nulls_first=True),)
+    unit = rewrite_unit(files=_FILES, schema=_SCHEMA, strategy=Strategy.SORT, order=order)
     peak, stop = watched()
     spark = session.session(budget, folder)
     keys = Rows(arrow_schema(key_fields(unit)))

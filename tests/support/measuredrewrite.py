@@ -20,10 +20,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.types import LongType, NestedField, StringType
 
+from producer.model.plan import Scope
 from tests.support.measured import watched
 from workers.arrow.schema import arrow_schema
 from workers.model.convert_unit import ConversionUnit
-from workers.model.rewrite_unit import Input, Partition, RewriteUnit, Sizes
+from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite
 from workers.runtime import session
 from workers.runtime.machine import Budget
@@ -52,7 +53,7 @@ def unit(folder: Path, rows: int) -> RewriteUnit:
         schema=SCHEMA,
         lineage=False,
         spec=UNPARTITIONED_PARTITION_SPEC,
-        scopes=(Partition((), ""),),
+        scopes=(Scope(spec_id=0, values=(), label=""),),
         sizes=Sizes(16 * MB, 12 * MB, 28 * MB),
         location=load_location_provider(f"file://{folder}", {}),
         journal=f"file://{folder}/journal",
@@ -74,7 +75,7 @@ def main(rows: int) -> None:
         stop.set()
         session.close()
         seconds = round(time.perf_counter() - started, 1)
-        written = sum(file.record_count for _, file in result.files)
+        written = sum(file.records for file in result.files)
         print(json.dumps({"rows": written, "files": len(result.files), "seconds": seconds, "peak": peak[0]}))
 
 

@@ -21,13 +21,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from producer.model.plan import PositionDeleteFile, Scope, SortKey, Strategy
 from tests.support.measured import watched
 from workers.arrow.schema import arrow_schema
-from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, PositionFile, Target
-from workers.model.rewrite_unit import Arrangement, Input, Partition, RewriteUnit, Sizes, SortColumn
+from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
+from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
 from workers.operations.convert import convert
 from workers.operations.rewrite import rewrite
 from workers.runtime import session
@@ -61,7 +61,9 @@ def _stored() -> pa.Schema:
 def compaction(folder: Path, rows: int, kind: str) -> RewriteUnit:
     """One data file, rewritten as it is, sorted by the strings and the numbers, or along a curve of both."""
     size = file(folder / "data.parquet", rows, texts(rows))
-    order = tuple(SortColumn(field_id, IdentityTransform(), False, True) for field_id in (2, 1))
+    order = tuple(
+        SortKey(field_id=field_id, transform="identity", descending=False, nulls_first=True) for field_id in (2, 1)
+    )
     return RewriteUnit(
         name="measured",
         deletes=ConversionUnit("measured", 2, (), (), (), "file", {}, "", None, {}),
@@ -69,13 +71,13 @@ def compaction(folder: Path, rows: int, kind: str) -> RewriteUnit:
         schema=SCHEMA,
         lineage=False,
         spec=UNPARTITIONED_PARTITION_SPEC,
-        scopes=(Partition((), ""),),
+        scopes=(Scope(spec_id=0, values=(), label=""),),
         sizes=Sizes(128 * MB, 96 * MB, 230 * MB),
         location=load_location_provider(f"file://{folder}", {}),
         journal=f"file://{folder}/journal",
         name_mapping=None,
         properties={},
-        arrangement={"binpack": Arrangement.NONE, "sort": Arrangement.SORT, "zorder": Arrangement.ZORDER}[kind],
+        strategy={"binpack": Strategy.BINPACK, "sort": Strategy.SORT, "zorder": Strategy.ZORDER}[kind],
         order=order if kind == "sort" else (),
         zorder=(2, 1) if kind == "zorder" else (),
     )
@@ -84,7 +86,7 @@ def compaction(folder: Path, rows: int, kind: str) -> RewriteUnit:
 def conversion(folder: Path, rows: int, kind: str) -> ConversionUnit:
     """Long keys in the data, one of ten of which is deleted; in the deletes; or long paths in position deletes."""
     data, delete = folder / "data.parquet", folder / "delete.parquet"
-    positions: tuple[PositionFile, ...] = ()
+    positions: tuple[PositionDeleteFile, ...] = ()
     if kind == "paths":
         count = rows
         path = pa.DictionaryArray.from_arrays(
@@ -98,7 +100,7 @@ def conversion(folder: Path, rows: int, kind: str) -> ConversionUnit:
         pq.write_table(
             pa.Table.from_arrays([path, pa.array(np.arange(rows))], schema=schema), delete, store_schema=False
         )
-        positions = (PositionFile(str(delete), 3, 0),)
+        positions = (PositionDeleteFile(path=str(delete), sequence_number=3, scope=0, referenced=None),)
         file(data, count, pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["a"])))
         again = folder / "again.parquet"
         pq.write_table(pa.table([pa.array([5])], schema=pa.schema([arrow_schema(SCHEMA).field(0)])), again)
@@ -163,7 +165,7 @@ def main(kind: str, rows: int) -> None:
         started = time.perf_counter()
         io, spark = PyArrowFileIO(), lambda: session.session(budget)
         if isinstance(work, RewriteUnit):
-            count = sum(file.record_count for _, file in rewrite(work, io, spark, budget, scratch).files)
+            count = sum(file.records for file in rewrite(work, io, spark, budget, scratch).files)
         else:
             count = convert(work, io, spark, budget, scratch).new_positions
         stop.set()

@@ -11,18 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
+from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import (
-    ConversionResult,
-    ConversionUnit,
-    KeyFile,
-    Match,
-    StagedDelete,
-    StagedVector,
-    Target,
-)
+from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyFile, Match, Target
 
 Key = tuple[Any, ...]
 
@@ -105,7 +98,7 @@ def deleted_before(unit: ConversionUnit, target: Target, paths: dict[str, dict[s
 
 def _deletes(
     unit: ConversionUnit, io: FileIO, changed: Iterable[Target], fresh: dict[int, set[int]]
-) -> Iterable[StagedDelete]:
+) -> Iterable[StagedDeleteFile]:
     files: dict[str, list[Target]] = defaultdict(list)
     for target in changed:
         wide = unit.granularity == "partition"
@@ -114,7 +107,7 @@ def _deletes(
         with PositionDeleteWriter(io, path, unit.properties) as writer:
             for target in targets:
                 writer.write(target.path, np.array(sorted(fresh[target.index]), dtype=np.int64))
-            yield writer.close(target.index for target in targets)
+            yield writer.close(targets[0].scope)
 
 
 def _vectors(
@@ -132,6 +125,16 @@ def _vectors(
             blobs.append((target, vector.cardinality, *writer.add_vector(target.path, vector)))
         size = writer.close()
     return tuple(
-        StagedVector(path, size, offset, length, cardinality, target.index, len(fresh[target.index]))
+        StagedVector(
+            path=path,
+            size=size,
+            offset=offset,
+            content_size=length,
+            cardinality=cardinality,
+            new_positions=len(fresh[target.index]),
+            scope=target.scope,
+            target=target.path,
+            merged=target.vector,
+        )
         for target, cardinality, offset, length in blobs
     )

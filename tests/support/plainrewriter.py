@@ -15,11 +15,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType
 
 from producer.iceberg.partitions import encode_partition
+from producer.model.plan import Scope
+from producer.model.staged import StagedDataFile
 from tasks.testing.parquet import write_parquet
 from tasks.testing.partitioning import split_by_partition
 from tests.support import plainengine
 from workers.formats.journal import Journal
-from workers.model.rewrite_unit import Input, Partition, RewriteResult, RewriteUnit, WrittenFile
+from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit
+from workers.operations.rewrite import number_scopes
 
 _LINEAGE = (
     NestedField(2147483540, "_row_id", LongType(), required=False),
@@ -45,7 +48,7 @@ def rewrite(
     named = {file.path: plainengine.named(io, file.path) for file in unit.deletes.positions}
     before = {t.index: plainengine.deleted_before(unit.deletes, t, named, io) for t in unit.deletes.targets}
     schema = Schema(*unit.schema.fields, *(_LINEAGE if unit.lineage else ()), schema_id=unit.schema.schema_id)
-    parts: dict[Partition, list[pa.Table]] = defaultdict(list)
+    parts: dict[Scope, list[pa.Table]] = defaultdict(list)
     deleted = 0
     for file in unit.inputs:
         gone = found[file.index] | before[file.index]
@@ -59,8 +62,10 @@ def rewrite(
     ]
     if progress is not None:
         progress(len(unit.inputs), len(unit.inputs))
+    scopes, written = number_scopes(files)
     return RewriteResult(
-        files=tuple(files),
+        scopes=scopes,
+        files=written,
         read_rows=sum(file.record_count for file in unit.inputs),
         deleted_rows=deleted,
         named={path: tuple(sorted(targets)) for path, targets in named.items()},
@@ -89,7 +94,7 @@ def _inherited(file: Input, field: NestedField, position: int, stored: int | Non
     return file.first_row_id + position if field is _LINEAGE[0] else file.sequence_number
 
 
-def _routed(unit: RewriteUnit, file: Input, rows: pa.Table) -> Iterable[tuple[Partition, pa.Table]]:
+def _routed(unit: RewriteUnit, file: Input, rows: pa.Table) -> Iterable[tuple[Scope, pa.Table]]:
     if (partition := unit.scopes[file.scope]) is not None:
         yield partition, rows
         return
@@ -100,22 +105,32 @@ def _routed(unit: RewriteUnit, file: Input, rows: pa.Table) -> Iterable[tuple[Pa
                 for f in unit.spec.fields
             )
         )
-        yield Partition(tuple(encode_partition(types, record)), unit.spec.partition_to_path(record, unit.schema)), part
+        yield (
+            Scope(
+                spec_id=unit.spec.spec_id,
+                values=tuple(encode_partition(types, record)),
+                label=unit.spec.partition_to_path(record, unit.schema),
+            ),
+            part,
+        )
 
 
 def _write(
-    unit: RewriteUnit, io: FileIO, number: int, partition: Partition, rows: pa.Table, schema: Schema
-) -> WrittenFile:
-    path = unit.location.new_data_location(f"{unit.name}-{number}.parquet", partition if partition.path else None)  # type: ignore[arg-type]
+    unit: RewriteUnit, io: FileIO, number: int, partition: Scope, rows: pa.Table, schema: Schema
+) -> StagedDataFile:
+    path = unit.location.new_data_location(f"{unit.name}-{number}.parquet", partition if partition.label else None)  # type: ignore[arg-type]
     Journal(io, unit.journal).note(0, number, path)
     written: dict[str, Any] = write_parquet(io, path, schema, rows, unit.properties)
-    return WrittenFile(
+    return StagedDataFile(
+        scope=0,
         path=path,
         size=written["file_size_in_bytes"],
-        record_count=written["record_count"],
+        records=written["record_count"],
         split_offsets=tuple(written["split_offsets"] or ()),
-        **{name: dict(written[name] or {}) for name in _METRICS},
+        **{name: dict(written[name] or {}) for name in _COUNTS},
+        **{name: {id_: bound.hex() for id_, bound in (written[name] or {}).items()} for name in _BOUNDS},
     )
 
 
-_METRICS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUNDS = ("lower_bounds", "upper_bounds")

@@ -31,8 +31,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from producer.model.plan import Scope
 from workers.model.convert_unit import ConversionUnit
-from workers.model.rewrite_unit import Input, Partition, RewriteUnit, Sizes
+from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
 
 #: Of :data:`tests.support.rows.EVERYTHING`.
 SCHEMA = Schema(
@@ -95,7 +96,7 @@ SCHEMA = Schema(
 
 def rewrite_unit(files: int = 1, **options: Any) -> RewriteUnit:
     """A unit of so many inputs, dealt to its scopes in turn; ``options`` are fields of it."""
-    scopes = options.setdefault("scopes", (Partition((), ""),))
+    scopes = options.setdefault("scopes", (Scope(spec_id=0, values=(), label=""),))
     inputs = tuple(Input(index, f"file-{index}", 1, index % len(scopes), 1000, 1 << 20) for index in range(files))
     plain: dict[str, Any] = {
         "name": "unit",

@@ -19,12 +19,12 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from producer.common.settings import Settings
 from producer.iceberg.manifest_reader import LiveFile
 from producer.model.job import Report, Request, Status
+from producer.model.plan import VectorRef
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle
 from tests.support.leftovers import leftovers
 from workers.formats.puffin import read_footer, read_vector
-from workers.model.convert_unit import VectorRef
 
 Rows = Sequence[Sequence[Any]]
 _PATH, _POS = 2147483546, 2147483545
@@ -147,7 +147,9 @@ def _check_vector(table: Table, file: LiveFile) -> str:
     assert file.size == len(table.io.new_input(file.path))
     assert not file.lower_bounds
     assert not file.upper_bounds
-    vector = read_vector(table.io, VectorRef(file.path, offset, size, file.record_count), path)
+    vector = read_vector(
+        table.io, VectorRef(path=file.path, offset=offset, size=size, cardinality=file.record_count), path
+    )
     assert vector.cardinality == file.record_count
     return path
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import parse_transform
 from pyiceberg.types import PrimitiveType
 
-from workers.model.rewrite_unit import SortColumn
+from producer.model.plan import SortKey
 
 #: Where a field of the test rows lies.
 _NESTED = {21: ("a.b", ""), 32: ("deep", "map")}
 
 
-def in_order(rows: pa.Table, schema: Schema, order: Sequence[SortColumn]) -> list[int]:
+def in_order(rows: pa.Table, schema: Schema, order: Sequence[SortKey]) -> list[int]:
     """Ids of the rows in a sort order; those that compare equal as they come."""
     keys = [_values(rows, schema, column) for column in order]
 
@@ -33,7 +33,7 @@ def in_order(rows: pa.Table, schema: Schema, order: Sequence[SortColumn]) -> lis
     return [ids[index] for index in sorted(range(len(rows)), key=functools.cmp_to_key(compare))]
 
 
-def _values(rows: pa.Table, schema: Schema, column: SortColumn) -> list[Any]:
+def _values(rows: pa.Table, schema: Schema, column: SortKey) -> list[Any]:
     type_ = schema.find_type(column.field_id)
     assert isinstance(type_, PrimitiveType)
     top, *below = _NESTED.get(column.field_id, (schema.find_field(column.field_id).name,))
@@ -46,12 +46,13 @@ def _values(rows: pa.Table, schema: Schema, column: SortColumn) -> list[Any]:
     values = array.to_pylist()
     for name in below:
         values = [None if value is None else value[name] for value in values]
-    if not isinstance(column.transform, IdentityTransform):
-        values = [column.transform.transform(type_)(value) for value in values]
+    if column.transform != "identity":
+        transform = parse_transform(column.transform)
+        values = [transform.transform(type_)(value) for value in values]
     return values
 
 
-def _compared(one: Any, other: Any, column: SortColumn) -> int:
+def _compared(one: Any, other: Any, column: SortKey) -> int:
     if one is None or other is None:
         nulls = (other is None) - (one is None)
         return -nulls if not column.nulls_first else nulls

@@ -15,9 +15,10 @@ from pyiceberg.transforms import Transform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, UUIDType
 
+from producer.model.plan import Scope
 from workers.arrow.fields import Accessor, bits
 from workers.arrow.transforms import apply_transform
-from workers.model.rewrite_unit import Input, Partition, RewriteUnit
+from workers.model.rewrite_unit import Input, RewriteUnit
 
 #: In texts; neither is a hexadecimal digit.
 _SEPARATOR: Final = ","
@@ -58,8 +59,8 @@ class PartitionRouter:
     sources: Schema
     columns: tuple[PartitionColumn, ...]
     #: The partition of each scope of the inputs; None where its rows go to several.
-    scopes: tuple[Partition | None, ...]
-    known: dict[str, Partition]
+    scopes: tuple[Scope | None, ...]
+    known: dict[str, Scope]
 
     @classmethod
     def of(cls, unit: RewriteUnit, rows: pa.Schema) -> Self:
@@ -95,14 +96,14 @@ class PartitionRouter:
         indexes = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)
         return pa.DictionaryArray.from_arrays(indexes, pa.array([partition_text(scope.values)]))
 
-    def partition(self, text: str) -> Partition:
+    def partition(self, text: str) -> Scope:
         """Return the partition of a text of :meth:`texts`."""
         if (found := self.known.get(text)) is not None:
             return found
         parts = text.split(_SEPARATOR) if self.columns else []
         values = tuple(None if part == _NULL else part for part in parts)
         record = Record(*(_value(column.type, value) for column, value in zip(self.columns, values, strict=True)))
-        return Partition(values, self.spec.partition_to_path(record, self.sources))
+        return Scope(spec_id=self.spec.spec_id, values=values, label=self.spec.partition_to_path(record, self.sources))
 
 
 def partition_text(values: tuple[str | None, ...]) -> str:

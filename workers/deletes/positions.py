@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
+from producer.model.plan import PositionDeleteFile
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter
 from workers.formats.position_deletes import read_position_deletes
-from workers.model.convert_unit import ConversionUnit, PositionFile, Target
+from workers.model.convert_unit import ConversionUnit, Target
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.parallel import run_tasks
 
@@ -54,7 +55,7 @@ class EarlierDeletes:
 
         return run_tasks(session, tasks, scratch, work)
 
-    def _is_read(self, file: PositionFile) -> bool:
+    def _is_read(self, file: PositionDeleteFile) -> bool:
         if self._noted and file.referenced is None:
             return True
         return any(_reaches(file, target) for target in self._targets.get(file.scope, []))
@@ -70,11 +71,13 @@ class EarlierDeletes:
         return found
 
 
-def _reaches(file: PositionFile, target: Target) -> bool:
+def _reaches(file: PositionDeleteFile, target: Target) -> bool:
     return target.sequence_number <= file.sequence_number and file.referenced in (None, target.path)
 
 
-def _read(io: FileIO, file: PositionFile, targets: Sequence[Target], note: Path, writer: PositionRunWriter) -> None:
+def _read(
+    io: FileIO, file: PositionDeleteFile, targets: Sequence[Target], note: Path, writer: PositionRunWriter
+) -> None:
     reached = [target for target in targets if _reaches(file, target)]
     paths = pa.array([target.path for target in reached], pa.string())
     indexes = pa.array([target.index for target in reached], pa.int32())

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.schema import Schema
 
+from producer.model.staged import StagedDataFile
 from workers.arrow.schema import cast_uuids, column_descriptors, with_uuid_types
 from workers.formats.metrics import Metrics
 from workers.formats.metrics_modes import modes_of
 from workers.formats.write_properties import Layout
-from workers.model.rewrite_unit import WrittenFile
 
 #: Arrow would cut larger tables into several row groups.
 _MOST_ROWS: Final = 1 << 26
@@ -94,7 +94,7 @@ class DataFileWriter:
             self._discard()  # half a row group cannot be taken back
             raise
 
-    def close(self) -> WrittenFile:
+    def close(self) -> StagedDataFile:
         """Finish the file and describe it.
 
         :raises ValueError: when no row was written; then there is no file either.
@@ -116,18 +116,19 @@ class DataFileWriter:
         self._complete = True
         return written
 
-    def _described(self, footer: pq.FileMetaData) -> WrittenFile:
+    def _described(self, footer: pq.FileMetaData) -> StagedDataFile:
         metrics = self._metrics.result(footer)
-        return WrittenFile(
+        return StagedDataFile(
             path=self._path,
             size=self.size,
-            record_count=self.rows,
+            records=self.rows,
+            scope=0,  # a number once all files of the unit are known
             column_sizes=metrics.column_sizes,
             value_counts=metrics.value_counts,
             null_value_counts=metrics.null_value_counts,
             nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
+            lower_bounds={field_id: bound.hex() for field_id, bound in metrics.lower_bounds.items()},
+            upper_bounds={field_id: bound.hex() for field_id, bound in metrics.upper_bounds.items()},
             split_offsets=tuple(_start(footer.row_group(index)) for index in range(footer.num_row_groups)),
         )
 

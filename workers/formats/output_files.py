@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.transforms import IdentityTransform
 
+from producer.model.plan import Scope, Strategy
+from producer.model.staged import StagedDataFile
 from workers.arrow.schema import arrow_schema, written_schema
 from workers.formats.data_file_writer import DataFileWriter
 from workers.formats.journal import Journal
 from workers.formats.rolling_writer import GroupLimits, RollingWriter
-from workers.model.rewrite_unit import Arrangement, Partition, RewriteUnit, WrittenFile
+from workers.model.rewrite_unit import RewriteUnit
 
-#: What a Spark task gives back for each file.
-RESULT: Final = "file string"
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
 _GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)
 
-Written: TypeAlias = tuple[Partition, WrittenFile]
+#: A data file with its partition. Its scope is a number once all files of the unit are known.
+Written: TypeAlias = tuple[Scope, StagedDataFile]
 
 
 class Files:
@@ -50,9 +48,9 @@ class Files:
         self._limits = GroupLimits(max(1, rows), max(1, size), rows_bytes)
 
     def write(
-        self, partition: Partition, batches: Iterable[pa.RecordBatch], width: float, rows: int | None
-    ) -> pa.RecordBatch:
-        """Write rows of one partition into files of the right size, and describe these as :data:`RESULT`.
+        self, partition: Scope, batches: Iterable[pa.RecordBatch], width: float, rows: int | None
+    ) -> list[Written]:
+        """Write rows of one partition into files of the right size, and describe these.
 
         Args:
             partition: Where the rows go.
@@ -65,17 +63,14 @@ class Files:
             writer = RollingWriter(start, self._unit.sizes, self._limits, width, rows)
             for batch in batches:
                 writer.write(batch)
-            written = writer.close()
-        return pa.RecordBatch.from_arrays(
-            [pa.array([_described(partition, file) for file in written], pa.string())], names=["file"]
-        )
+            return [(partition, file) for file in writer.close()]
 
-    def _start(self, partition: Partition) -> DataFileWriter:
+    def _start(self, partition: Scope) -> DataFileWriter:
         """Begin the next file of a partition."""
         if not self._scratch.is_dir():
             raise RuntimeError("the attempt that this task belongs to has ended")
         name = f"{self._unit.name}-{self._task:05d}-{self._number:05d}.parquet"
-        path = self._unit.location.new_data_location(name, partition if partition.path else None)  # type: ignore[arg-type]
+        path = self._unit.location.new_data_location(name, partition if partition.label else None)  # type: ignore[arg-type]
         self._journal.note(self._task, self._number, path)
         self._number += 1
         return DataFileWriter(
@@ -85,27 +80,6 @@ class Files:
 
 def _sorted_ids(unit: RewriteUnit) -> set[int]:
     """Columns that rows are sorted by as they are."""
-    if unit.arrangement is not Arrangement.SORT:
+    if unit.strategy is not Strategy.SORT:
         return set()
-    return {column.field_id for column in unit.order if isinstance(column.transform, IdentityTransform)}
-
-
-def _described(partition: Partition, written: WrittenFile) -> str:
-    """A written file as text, for the way out of a Spark task."""
-    return json.dumps({"partition": asdict(partition), "written": asdict(written)}, default=bytes.hex)
-
-
-def written_of(text: str) -> Written:
-    """The file that a task has described."""
-    fields = json.loads(text)
-    partition, written = fields["partition"], fields["written"]
-    partition["values"] = tuple(partition["values"])
-    for name, values in written.items():
-        if isinstance(values, dict):
-            written[name] = {int(field_id): _value(name, value) for field_id, value in values.items()}
-    written["split_offsets"] = tuple(written["split_offsets"])
-    return Partition(**partition), WrittenFile(**written)
-
-
-def _value(name: str, value: Any) -> Any:
-    return bytes.fromhex(value) if name.endswith("_bounds") else value
+    return {key.field_id for key in unit.order if key.transform == "identity"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,9 +16,9 @@ from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from producer.model.staged import StagedDeleteFile
 from workers.formats.compression import delete_compression
 from workers.formats.parquet import open_parquet
-from workers.model.convert_unit import StagedDelete
 from workers.runtime.errors import CorruptFile
 
 Positions = npt.NDArray[np.int64]
@@ -85,6 +85,7 @@ class PositionDeleteWriter:
         self._first_path: str | None = None
         self._last_path = ""
         self._last_pos = -1
+        self._targets: list[str] = []
         self._lower_pos = -1
         self._upper_pos = -1
 
@@ -117,6 +118,8 @@ class PositionDeleteWriter:
             raise ValueError(f"the positions of {data_file} do not ascend")
         if self._first_path is None:
             self._first_path, self._lower_pos = data_file, first
+        if data_file != self._last_path:
+            self._targets.append(data_file)
         self._last_path, self._last_pos = data_file, last
         self._lower_pos = min(self._lower_pos, first)
         self._upper_pos = max(self._upper_pos, last)
@@ -130,11 +133,14 @@ class PositionDeleteWriter:
             if self._buffered == _ROW_GROUP_ROWS or self._path_bytes >= _ROW_GROUP_PATHS:
                 self._flush()
 
-    def close(self, targets: Iterable[int]) -> StagedDelete:
+    def close(self, scope: int) -> StagedDeleteFile:
         """Finish the file and describe it.
 
-        :param targets: indexes of the targets whose rows were written.
-        :raises ValueError: when no row was written; then there is no file either.
+        Args:
+            scope: The unit's scope that the data files lie in.
+
+        Raises:
+            ValueError: No row was written; then there is no file either.
         """
         if self._closed:
             raise ValueError(f"{self._path} is closed")
@@ -147,21 +153,20 @@ class PositionDeleteWriter:
             raise
         footer = self._footer[0]
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        staged = StagedDelete(
+        staged = StagedDeleteFile(
             path=self._path,
             size=size,
-            record_count=self._rows,
+            records=self._rows,
             column_sizes={
                 FILE_PATH_ID: sum(group.column(0).total_compressed_size for group in groups),
                 POS_ID: sum(group.column(1).total_compressed_size for group in groups),
             },
-            value_counts={FILE_PATH_ID: footer.num_rows, POS_ID: footer.num_rows},
-            lower_path=self._first_path,
-            upper_path=self._last_path,
-            lower_pos=self._lower_pos,
-            upper_pos=self._upper_pos,
-            targets=tuple(sorted(targets)),
+            # In full: a truncated path would make a delete of one file one of a whole partition.
+            lower=(self._first_path, self._lower_pos),
+            upper=(self._last_path, self._upper_pos),
             split_offsets=tuple(_start(group) for group in groups),
+            scope=scope,
+            targets=tuple(self._targets),
         )
         self._complete = True
         return staged

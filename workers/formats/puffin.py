@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from pyiceberg.io import FileIO, InputStream, OutputStream
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 
+from producer.model.plan import VectorRef
 from workers.formats.deletion_vector import DeletionVector
-from workers.model.convert_unit import VectorRef
 from workers.runtime.errors import CorruptFile
 
 DELETION_VECTOR_V1: Final = "deletion-vector-v1"

@@ -8,7 +8,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from workers.model.rewrite_unit import Sizes, WrittenFile
+from producer.model.staged import StagedDataFile
+from workers.model.rewrite_unit import Sizes
 
 #: What is so near to a file's goal counts as there.
 _NEAR: Final = 0.97
@@ -33,7 +34,7 @@ class FileWriter(Protocol):
     def write(self, table: pa.Table) -> None:
         """Write one row group."""
 
-    def close(self) -> WrittenFile:
+    def close(self) -> StagedDataFile:
         """Finish the file."""
 
 
@@ -75,7 +76,7 @@ class RollingWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
         self._bytes = 0
-        self.closed: list[WrittenFile] = []
+        self.closed: list[StagedDataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows; those that fill a row group are written."""
@@ -85,7 +86,7 @@ class RollingWriter:
         while self._buffered and self._buffered >= (quota := self._quota()):
             self._flush(quota)
 
-    def close(self) -> list[WrittenFile]:
+    def close(self) -> list[StagedDataFile]:
         """Write what is left and describe all files."""
         self._left = self._buffered
         while self._buffered:

@@ -12,6 +12,9 @@ from typing import Any, Literal
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import PrimitiveType
 
+from producer.model.plan import PositionDeleteFile, VectorRef
+from producer.model.staged import StagedDeleteFile, StagedVector
+
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
@@ -60,30 +63,6 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorRef:
-    """Where an existing deletion vector lies."""
-
-    path: str
-    offset: int
-    size: int
-    cardinality: int
-
-
-@dataclass(frozen=True, slots=True)
-class PositionFile:
-    """An existing position delete file.
-
-    It applies to the data files it names that have its scope and a sequence number at or below its own.
-    """
-
-    path: str
-    sequence_number: int
-    scope: int
-    #: The only data file it names, when the manifest says so.
-    referenced: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """A data file that may receive deletes. Order by index is order by (scope, path)."""
 
@@ -105,7 +84,7 @@ class ConversionUnit:
     format_version: int
     matches: tuple[Match, ...]
     targets: tuple[Target, ...]
-    positions: tuple[PositionFile, ...]
+    positions: tuple[PositionDeleteFile, ...]
     granularity: Literal["file", "partition"]
     #: Full path of the position delete file of each scope (v2, granularity ``partition``).
     scope_destinations: Mapping[int, str]
@@ -117,43 +96,10 @@ class ConversionUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedDelete:
-    """A position delete file that was written (v2). Counts and sizes are by field id; bounds are in full."""
-
-    path: str
-    size: int
-    record_count: int
-    column_sizes: dict[int, int]
-    value_counts: dict[int, int]
-    lower_path: str
-    upper_path: str
-    lower_pos: int
-    upper_pos: int
-    #: Indexes of the targets whose rows it deletes, ascending.
-    targets: tuple[int, ...]
-    split_offsets: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StagedVector:
-    """A deletion vector that was written (v3)."""
-
-    path: str
-    #: Bytes of the whole Puffin file.
-    size: int
-    offset: int
-    content_size: int
-    cardinality: int
-    target: int
-    #: Positions that no earlier delete held.
-    new_positions: int
-
-
-@dataclass(frozen=True, slots=True)
 class ConversionResult:
     """What a conversion wrote. Targets with nothing new appear nowhere."""
 
-    deletes: tuple[StagedDelete, ...]
+    deletes: tuple[StagedDeleteFile, ...]
     vectors: tuple[StagedVector, ...]
     #: For each existing position delete file of several data files, the paths of all that it names (v3).
     named: Mapping[str, tuple[str, ...]]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider
-from pyiceberg.transforms import Transform
 
-from workers.model.convert_unit import ConversionUnit, VectorRef
+from producer.model.plan import Scope, SortKey, Strategy, VectorRef
+from producer.model.staged import StagedDataFile
+from workers.model.convert_unit import ConversionUnit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +35,8 @@ class Input:
     constants: Mapping[int, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A partition that is written to: its tuple as hexadecimal single values (spec, Appendix D), and its path."""
-
-    values: tuple[str | None, ...]
-    #: Hive-style, such as ``day=2024-05-01``; empty where there are no partition fields.
-    path: str
-
-    def to_path(self) -> str:
-        """What location providers ask of a partition."""
-        return self.path
-
-
-@dataclass(frozen=True, slots=True)
-class SortColumn:
-    """One field of a sort order."""
-
-    field_id: int
-    transform: Transform[Any, Any]
-    descending: bool
-    nulls_first: bool
-
-
 #: The part of the largest size that is planned for.
 _ROOM: Final = 0.9
-
-
-class Arrangement(StrEnum):
-    """The order of the rows that are written."""
-
-    #: As they come.
-    NONE = "none"
-    SORT = "sort"
-    ZORDER = "zorder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +75,7 @@ class RewriteUnit:
     #: The spec that is written under.
     spec: PartitionSpec
     #: The partition of each scope of the inputs; None for one of another spec, whose rows are routed one by one.
-    scopes: tuple[Partition | None, ...]
+    scopes: tuple[Scope | None, ...]
     sizes: Sizes
     location: LocationProvider
     #: Where paths are noted before they are written to: a prefix on the table's storage.
@@ -115,33 +83,20 @@ class RewriteUnit:
     name_mapping: Any
     #: Table properties; they choose how is written and which metrics are kept.
     properties: Mapping[str, str]
-    arrangement: Arrangement = Arrangement.NONE
-    order: tuple[SortColumn, ...] = ()
+    strategy: Strategy = Strategy.BINPACK
+    order: tuple[SortKey, ...] = ()
     #: Field ids whose values are interleaved.
     zorder: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A data file that was written. Metrics are by field id; bounds are single values (spec, Appendix D)."""
-
-    path: str
-    size: int
-    record_count: int
-    column_sizes: dict[int, int]
-    value_counts: dict[int, int]
-    null_value_counts: dict[int, int]
-    nan_value_counts: dict[int, int]
-    lower_bounds: dict[int, bytes]
-    upper_bounds: dict[int, bytes]
-    split_offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
     """What a rewrite wrote."""
 
-    files: tuple[tuple[Partition, WrittenFile], ...]
+    #: The partitions that were written to.
+    scopes: tuple[Scope, ...]
+    #: The scope of each file is an index into ``scopes``.
+    files: tuple[StagedDataFile, ...]
     #: Rows of the inputs, deleted ones included.
     read_rows: int
     #: Rows of them that deletes had removed.

@@ -10,10 +10,11 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
+from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.arrow.canonical import canonical_type
 from workers.deletes.resolve import Deletes
 from workers.deletes.scan import FILE_ROWS, pieces
-from workers.model.convert_unit import ConversionResult, ConversionUnit, StagedDelete, StagedVector
+from workers.model.convert_unit import ConversionResult, ConversionUnit
 from workers.operations.write_deletes import write
 from workers.runtime.errors import UnsupportedFile, reraise_task_error
 from workers.runtime.lazy_session import LazySession, Source
@@ -113,12 +114,12 @@ def _converted(
     deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
     staged = write(session, unit, io, deletes.resolved(session, stop), budget, scratch)
     read = [piece for match in unit.matches for piece in pieces(match)]
-    written = tuple(item for item in staged if isinstance(item, StagedDelete))
+    written = tuple(item for item in staged if isinstance(item, StagedDeleteFile))
     vectors = tuple(item for item in staged if isinstance(item, StagedVector))
     return ConversionResult(
         deletes=written,
         vectors=vectors,
         named=deletes.named(),
         rows_read=sum(piece.file.record_count for piece in read if not piece.share[0]),
-        new_positions=sum(item.record_count for item in written) + sum(item.new_positions for item in vectors),
+        new_positions=sum(item.records for item in written) + sum(item.new_positions for item in vectors),
     )

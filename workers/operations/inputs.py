@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workers.model.rewrite_unit import Input, Partition, Sizes
+from producer.model.plan import Scope
+from workers.model.rewrite_unit import Input, Sizes
 from workers.runtime.parallel import balance
 
 _PARTS_PER_CORE: Final = 4
@@ -35,7 +36,7 @@ class Part:
 class Job:
     """Parts that are written into one partition, one after another."""
 
-    partition: Partition
+    partition: Scope
     parts: tuple[Part, ...]
     #: Rows that will come, about.
     rows: int
@@ -52,7 +53,7 @@ class Job:
 
 
 def jobs(
-    partitions: Iterable[tuple[Partition, Sequence[Input]]], sizes: Sizes, most: int, lost: Callable[[Input], int]
+    partitions: Iterable[tuple[Scope, Sequence[Input]]], sizes: Sizes, most: int, lost: Callable[[Input], int]
 ) -> list[Job]:
     """Cut each partition's inputs into jobs that are worth a file of the target size, ``most`` at most.
 
@@ -87,9 +88,9 @@ def parts(files: Sequence[Input], cores: int) -> list[Part]:
     ]
 
 
-def by_partition(inputs: Iterable[Input], scopes: Sequence[Partition | None]) -> list[tuple[Partition, list[Input]]]:
+def by_partition(inputs: Iterable[Input], scopes: Sequence[Scope | None]) -> list[tuple[Scope, list[Input]]]:
     """Inputs by the partition that all of their rows go to."""
-    found: dict[Partition, list[Input]] = defaultdict(list)
+    found: dict[Scope, list[Input]] = defaultdict(list)
     for file in inputs:
         partition = scopes[file.scope]
         assert partition is not None

@@ -11,10 +11,13 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
+from producer.model.plan import Scope, Strategy
+from producer.model.staged import StagedDataFile
 from workers.arrow.schema import written_schema
 from workers.deletes.resolve import Deletes
+from workers.formats.output_files import Written
 from workers.formats.row_reader import RowReader
-from workers.model.rewrite_unit import Arrangement, RewriteResult, RewriteUnit
+from workers.model.rewrite_unit import RewriteResult, RewriteUnit
 from workers.operations import inputs as lanes
 from workers.operations.inputs import Part
 from workers.operations.live_rows import READ, LiveRows
@@ -115,7 +118,7 @@ class Rewrite:
         deletes = Deletes(unit.deletes, self._io, self._budget, self._scratch, noted=True)
         deletes.spool(self._session, stop)
         copy = partial(copied, self._session, unit, self._io, self._rows, self._budget, self._scratch)
-        if unit.arrangement is not Arrangement.NONE or None in unit.scopes:
+        if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
             parts = self._counted(lanes.parts(unit.inputs, self._budget.cores))
             written = arranged(self._session, unit, self._io, self._rows, self._budget, self._scratch, parts)
         else:
@@ -123,12 +126,18 @@ class Rewrite:
             self._counted([part for job in jobs for part in job.parts])
             written = copy(jobs)
         read, live = total_rows(self._scratch)
-        if live != (rows := sum(file.record_count for _, file in written)):
+        if live != (rows := sum(file.records for _, file in written)):
             raise TaskFailed(f"{live} rows are live, {rows} were written")
         files = merged(written, unit, self._io, partial(copy, first=most))
-        return RewriteResult(tuple(files), read, read - live, deletes.named())
+        return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
 
     def _counted(self, parts: Sequence[Part]) -> Sequence[Part]:
         """The same parts, by which it is told from now on which data files were read to their end."""
         self._pieces = Counter(part.file.index for part in parts)
         return parts
+
+
+def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[StagedDataFile, ...]]:
+    """Return the partitions of files, each once, and the files with the indexes of their partitions."""
+    scopes = {scope: number for number, scope in enumerate(dict.fromkeys(scope for scope, _ in written))}
+    return tuple(scopes), tuple(file.model_copy(update={"scope": scopes[scope]}) for scope, file in written)

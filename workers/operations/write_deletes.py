@@ -10,11 +10,12 @@ from pathlib import Path
 
 from pyiceberg.io import FileIO
 
+from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.deletes.position_runs import Gone, Run, tasks_for
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.position_deletes import PositionDeleteWriter
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import ConversionUnit, StagedDelete, StagedVector, Target
+from workers.model.convert_unit import ConversionUnit, Target
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
 from workers.runtime.parallel import run_tasks
@@ -22,7 +23,7 @@ from workers.runtime.parallel import run_tasks
 
 def write(
     session: LazySession, unit: ConversionUnit, io: FileIO, gone: Gone, budget: Budget, scratch: Path
-) -> list[StagedDelete | StagedVector]:
+) -> list[StagedDeleteFile | StagedVector]:
     """Write what equality deletes remove and nothing had removed before.
 
     Each destination is written by one task, its targets one after another, ascending.
@@ -36,7 +37,7 @@ def write(
     targets = list(groups.values())
     tasks = tasks_for([sum(counts[target] for target in some) for some in targets], budget.cores)
 
-    def work(task: int) -> Iterator[StagedDelete | StagedVector]:
+    def work(task: int) -> Iterator[StagedDeleteFile | StagedVector]:
         mine = (target for index in tasks[task] for target in targets[index])
         runs = _wanted(scratch, (run for target in mine for run in gone.read(target)))
         if unit.format_version >= 3:
@@ -59,10 +60,10 @@ def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:
 
 def _write_deletes(
     unit: ConversionUnit, io: FileIO, runs: Iterator[Run], destination: Callable[[Target], str]
-) -> Iterator[StagedDelete]:
+) -> Iterator[StagedDeleteFile]:
     """One file for each destination; targets of a destination come one after another."""
     writer: PositionDeleteWriter | None = None
-    path, written = "", set[int]()
+    path, scope = "", -1
     with ExitStack() as stack:
         for run in runs:
             target = unit.targets[run.target]
@@ -71,27 +72,36 @@ def _write_deletes(
                 continue
             if destination(target) != path:
                 if writer is not None:
-                    yield writer.close(written)
-                path, written = destination(target), set()
+                    yield writer.close(scope)
+                path, scope = destination(target), target.scope
                 stack.close()
                 writer = stack.enter_context(PositionDeleteWriter(io, path, unit.properties))
             assert writer is not None
             writer.write(target.path, new)
-            written.add(run.target)
         if writer is not None:
-            yield writer.close(written)
+            yield writer.close(scope)
 
 
 def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run], path: str) -> Iterator[StagedVector]:
     """One vector for each target with new positions, all of a task in one Puffin file."""
-    vectors: list[tuple[int, int, int, int, int]] = []
+    written: list[tuple[Target, int, int, int, int]] = []
     with PuffinWriter(io, path) as writer:
         for target, vector, new in _merged(unit, io, runs):
             offset, size = writer.add_vector(target.path, vector)
-            vectors.append((target.index, offset, size, vector.cardinality, new))
+            written.append((target, offset, size, vector.cardinality, new))
         total = writer.close()
-    for index, offset, size, cardinality, new in vectors:
-        yield StagedVector(path, total, offset, size, cardinality, index, new)
+    for target, offset, size, cardinality, new in written:
+        yield StagedVector(
+            path=path,
+            size=total,
+            offset=offset,
+            content_size=size,
+            cardinality=cardinality,
+            new_positions=new,
+            scope=target.scope,
+            target=target.path,
+            merged=target.vector,
+        )
 
 
 def _merged(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Iterator[tuple[Target, DeletionVector, int]]:

@@ -9,8 +9,10 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
-from workers.formats.output_files import Files, Written, written_of
-from workers.model.rewrite_unit import Input, Partition, RewriteUnit, WrittenFile
+from producer.model.plan import Scope
+from producer.model.staged import StagedDataFile
+from workers.formats.output_files import Files, Written
+from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.operations import inputs as lanes
 from workers.operations.inputs import Job
 from workers.operations.live_rows import LiveRows
@@ -37,20 +39,20 @@ def copied(
 
     until_stopped = session.in_task()
 
-    def copy(lane: int) -> Iterator[str]:
+    def copy(lane: int) -> Iterator[Written]:
         files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
         for job in dealt[lane]:
             batches = until_stopped(read_ahead(rows.read_all(job.parts), _AHEAD))
-            yield from files.write(job.partition, batches, job.width, job.rows).column(0).to_pylist()
+            yield from files.write(job.partition, batches, job.width, job.rows)
 
-    return [written_of(text) for text in run_tasks(session, len(dealt), scratch, copy)]
+    return run_tasks(session, len(dealt), scratch, copy)
 
 
 def merged(
     written: list[Written], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[Job]], list[Written]]
 ) -> list[Written]:
     """Files that came out too small put together: several tasks may each have had too few rows at its end."""
-    small: dict[Partition, list[WrittenFile]] = defaultdict(list)
+    small: dict[Scope, list[StagedDataFile]] = defaultdict(list)
     for partition, file in written:
         if file.size < unit.sizes.least:
             small[partition].append(file)
@@ -65,6 +67,6 @@ def merged(
     return [*(item for item in written if item[1].path not in replaced), *together]
 
 
-def _again(file: WrittenFile) -> Input:
+def _again(file: StagedDataFile) -> Input:
     """A file that this rewrite has written, to be read once more: whatever its rows inherit is stored in it."""
-    return Input(index=-1, path=file.path, sequence_number=0, scope=0, record_count=file.record_count, size=file.size)
+    return Input(index=-1, path=file.path, sequence_number=0, scope=0, record_count=file.records, size=file.size)

@@ -11,7 +11,7 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
-from workers.formats.output_files import Files, Written, written_of
+from workers.formats.output_files import Files, Written
 from workers.model.rewrite_unit import RewriteUnit
 from workers.operations.inputs import Part
 from workers.operations.live_rows import LiveRows
@@ -43,12 +43,11 @@ def arranged(
 
     until_stopped = session.in_task()
 
-    def write(lane: int) -> Iterator[str]:
+    def write(lane: int) -> Iterator[Written]:
         files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
         for partition, found in groupby(until_stopped(read_ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
-            made = files.write(partition, (rows for _, rows in found), width, expected[partition])
-            yield from made.column(0).to_pylist()
+            yield from files.write(partition, (rows for _, rows in found), width, expected[partition])
 
-    written = [written_of(text) for text in run_tasks(session, len(exchange.lanes), scratch, write)]
+    written = run_tasks(session, len(exchange.lanes), scratch, write)
     exchange.discard()
     return written

@@ -13,7 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from workers.model.rewrite_unit import Arrangement, Partition, RewriteUnit
+from producer.model.plan import Scope, Strategy
+from workers.model.rewrite_unit import RewriteUnit
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
 from workers.sorting.merge import Merge
@@ -43,18 +44,18 @@ class Exchange:
         rows = {number for run in self.merge.runs for number, _ in run.rows}
         return [lane for lane in self.merge.arranger.ranges.lanes if not rows.isdisjoint(lane)]
 
-    def rows(self, lane: int) -> dict[Partition, int]:
+    def rows(self, lane: int) -> dict[Scope, int]:
         """How many rows of each partition a lane has."""
-        found: Counter[Partition] = Counter()
+        found: Counter[Scope] = Counter()
         for run in self.merge.runs:
             for (number, text), rows in run.rows.items():
                 if number in self.lanes[lane]:
                     found[self._partition(text)] += rows
         return found
 
-    def read(self, lane: int) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    def read(self, lane: int) -> Iterator[tuple[Scope, pa.RecordBatch]]:
         """A lane's rows in order, with their partition; those of one partition follow one another."""
-        known: dict[str, Partition] = {}
+        known: dict[str, Scope] = {}
         for text, rows in self.merge.read(self.lanes[lane]):
             if text not in known:
                 known[text] = self._partition(text)
@@ -65,7 +66,7 @@ class Exchange:
         for run in self.merge.runs:
             Path(run.path).unlink()
 
-    def _partition(self, text: str) -> Partition:
+    def _partition(self, text: str) -> Scope:
         return self.merge.arranger.keys.partitioning.partition(text)
 
 
@@ -98,7 +99,7 @@ def exchanged(
         ValueError: a column cannot be sorted by, interleaved, or routed by.
     """
     by = RowKeys.of(unit, rows.schema)
-    zorder = unit.arrangement is Arrangement.ZORDER
+    zorder = unit.strategy is Strategy.ZORDER
     arranger = Arranger(by, None, Ranges.one(), rows.schema)
     count = sum(piece.rows for piece in pieces)
     most = sum(piece.size for piece in pieces) * _EXPANSION + count * SORTING

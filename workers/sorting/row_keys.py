@@ -9,10 +9,11 @@ import pyarrow as pa
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.types import PrimitiveType
 
+from producer.model.plan import Strategy
 from workers.arrow.fields import Accessor
 from workers.arrow.partition_router import PartitionRouter
 from workers.arrow.schema import is_stored
-from workers.model.rewrite_unit import Arrangement, Input, RewriteUnit
+from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.sorting.ranks import Direction
 from workers.sorting.sort_keys import OrderKey, sortable
 
@@ -29,8 +30,8 @@ class RowKeys:
     @classmethod
     def of(cls, unit: RewriteUnit, rows: pa.Schema) -> Self:
         """The keys of rows that have at least the columns of :func:`key_fields`; ValueError where one is no key."""
-        order = unit.order if unit.arrangement is Arrangement.SORT else ()
-        axes = unit.zorder if unit.arrangement is Arrangement.ZORDER else ()
+        order = unit.order if unit.strategy is Strategy.SORT else ()
+        axes = unit.zorder if unit.strategy is Strategy.ZORDER else ()
         return cls(
             PartitionRouter.of(unit, rows),
             tuple(OrderKey.of(column, unit.schema, rows) for column in order),
@@ -40,7 +41,7 @@ class RowKeys:
     @property
     def directions(self) -> list[Direction]:
         """How each column of the order is sorted."""
-        return [Direction(key.column.descending, key.column.nulls_first) for key in self.order]
+        return [Direction(key.key.descending, key.key.nulls_first) for key in self.order]
 
     def parts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
         """The partition of each row, as text."""
@@ -57,9 +58,9 @@ class RowKeys:
 def key_fields(unit: RewriteUnit) -> Schema:
     """The columns that the keys of a unit's rows are made from; never none, for without columns no rows are read."""
     ids: set[int] = set()
-    if unit.arrangement is Arrangement.SORT:
+    if unit.strategy is Strategy.SORT:
         ids |= {column.field_id for column in unit.order}
-    if unit.arrangement is Arrangement.ZORDER:
+    if unit.strategy is Strategy.ZORDER:
         ids |= set(unit.zorder)
     if None in unit.scopes:
         ids |= {field.source_id for field in unit.spec.fields}

@@ -8,18 +8,18 @@ mapped into these: floats into integers in the total order of their bits (spec, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
 
+from producer.model.plan import SortKey
 from workers.arrow.fields import Accessor, bits
 from workers.arrow.transforms import apply_transform
-from workers.model.rewrite_unit import SortColumn
 
 #: Decimals of more digits do not fit into 64 bits.
 _LONG_DIGITS: Final = 18
@@ -31,22 +31,23 @@ class OrderKey:
     """What one field of a sort order makes of rows."""
 
     source: Accessor
-    column: SortColumn
+    key: SortKey
+    transform: Transform[Any, Any]
 
     @classmethod
-    def of(cls, column: SortColumn, schema: Schema, rows: pa.Schema) -> Self:
+    def of(cls, key: SortKey, schema: Schema, rows: pa.Schema) -> Self:
         """The key of a field of a sort order; ValueError where its column cannot be sorted by."""
-        return cls(Accessor.of(column.field_id, schema, rows), column)
+        return cls(Accessor.of(key.field_id, schema, rows), key, parse_transform(key.transform))
 
     def of_rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Sortable values, ascending as the spec has it; direction and nulls are up to whoever sorts."""
         array = self.source.column(batch)
-        return sortable(apply_transform(array, self.source.type, self.column.transform) if self.source.path else array)
+        return sortable(apply_transform(array, self.source.type, self.transform) if self.source.path else array)
 
     @property
     def is_plain(self) -> bool:
         """Whether it costs next to nothing to make it again."""
-        return isinstance(self.column.transform, IdentityTransform)
+        return isinstance(self.transform, IdentityTransform)
 
 
 def sortable(array: pa.Array) -> pa.Array:

@@ -10,36 +10,19 @@ from typing import Self
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import parse_transform
 
 from producer.common.errors import Failed
-from producer.model.plan import DataFile, Plan, Rewrite, Scope, Strategy, Unit
-from producer.model.staged import Attempt, Staged, StagedDataFile
+from producer.model.plan import DataFile, Plan, Rewrite, Unit
+from producer.model.staged import Attempt, Staged
 from tasks.job.context import JobContext
 from tasks.job.reading import check_reading
 from tasks.operations.unit_spec import Conversion
 from tasks.operations.work import Progress
 from workers.arrow.schema import arrow_schema, written_schema
-from workers.model.convert_unit import VectorRef
-from workers.model.rewrite_unit import (
-    Arrangement,
-    Input,
-    Partition,
-    RewriteResult,
-    RewriteUnit,
-    Sizes,
-    SortColumn,
-    WrittenFile,
-)
+from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite, tasks_of
 from workers.runtime.machine import Budget
 from workers.runtime.session import session
-
-_ARRANGEMENTS = {
-    Strategy.BINPACK: Arrangement.NONE,
-    Strategy.SORT: Arrangement.SORT,
-    Strategy.ZORDER: Arrangement.ZORDER,
-}
 
 
 @dataclass(frozen=True)
@@ -72,16 +55,13 @@ class Compacting:
         return self._staged(rewrite(self.rewriting, self.io, start, self.budget, scratch, progress))
 
     def _staged(self, result: RewriteResult) -> Staged:
-        partitions = list(dict.fromkeys(partition for partition, _ in result.files))
-        index = {partition: number for number, partition in enumerate(partitions)}
-        spec_id = self.rewriting.spec.spec_id
         shared = {file.path for file in self.unit.positions if file.referenced is None}
         return Staged(
             unit=self.unit.header.number,
             attempt=self.claim.number,
-            scopes=tuple(Scope(spec_id=spec_id, values=p.values, label=p.path) for p in partitions),
+            scopes=result.scopes,
             inputs=tuple(file.path for file in self.unit.data),
-            data=tuple(_staged_file(file, index[partition]) for partition, file in result.files),
+            data=result.files,
             read_rows=result.read_rows,
             deleted_rows=result.deleted_rows,
             named={path: targets for path, targets in result.named.items() if path in shared},
@@ -100,17 +80,14 @@ def _rewriting(plan: Plan, unit: Unit, attempt: Attempt, table: Table, journal: 
         schema=_schema(table, asked),
         lineage=plan.format_version >= 3,
         spec=metadata.specs()[asked.spec_id],
-        scopes=tuple(_partition(scope, asked) for scope in unit.scopes),
+        scopes=tuple(scope if scope.spec_id == asked.spec_id else None for scope in unit.scopes),
         sizes=Sizes(asked.target_size, asked.min_size, asked.max_size),
         location=table.location_provider(),
         journal=journal,
         name_mapping=deletes.name_mapping,
         properties=deletes.properties,
-        arrangement=_ARRANGEMENTS[asked.strategy],
-        order=tuple(
-            SortColumn(key.field_id, parse_transform(key.transform), key.descending, key.nulls_first)
-            for key in asked.order
-        ),
+        strategy=asked.strategy,
+        order=asked.order,
         zorder=asked.zorder,
     )
 
@@ -123,15 +100,10 @@ def _input(conversion: Conversion, index: int, file: DataFile) -> Input:
         scope=file.scope,
         record_count=file.records,
         size=file.size,
-        vector=VectorRef(**file.vector.model_dump()) if file.vector else None,
+        vector=file.vector,
         first_row_id=file.first_row_id,
         constants=conversion.constants(conversion.unit.scopes[file.scope]),
     )
-
-
-def _partition(scope: Scope, asked: Rewrite) -> Partition | None:
-    """Where all rows of a scope go; None where each has to be looked at."""
-    return Partition(scope.values, scope.label) if scope.spec_id == asked.spec_id else None
 
 
 def _schema(table: Table, asked: Rewrite) -> Schema:
@@ -143,19 +115,3 @@ def _schema(table: Table, asked: Rewrite) -> Schema:
     except TypeError as error:
         raise Failed(str(error)) from error
     return found
-
-
-def _staged_file(file: WrittenFile, scope: int) -> StagedDataFile:
-    return StagedDataFile(
-        path=file.path,
-        size=file.size,
-        records=file.record_count,
-        scope=scope,
-        column_sizes=file.column_sizes,
-        value_counts=file.value_counts,
-        null_value_counts=file.null_value_counts,
-        nan_value_counts=file.nan_value_counts,
-        lower_bounds={field_id: bound.hex() for field_id, bound in file.lower_bounds.items()},
-        upper_bounds={field_id: bound.hex() for field_id, bound in file.upper_bounds.items()},
-        split_offsets=file.split_offsets,
-    )

@@ -15,7 +15,6 @@ from producer.state.records import parallel
 from tasks.job.branch_head import Head, Reach, added_by, reach_of
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
-from workers.model import convert_unit as engine
 from workers.runtime.errors import DataError
 
 
@@ -79,7 +78,7 @@ def _holds(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
     if vector.cardinality < before.cardinality:
         return False
     try:
-        now, earlier = (read_vector(io, engine.VectorRef(**ref.model_dump()), path) for ref in (vector, before))
+        now, earlier = (read_vector(io, ref, path) for ref in (vector, before))
     except DataError:
         return False  # whoever plans again will say so
     return bool(now.contains(earlier.positions()).all())

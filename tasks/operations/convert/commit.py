@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation
 from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file
 from producer.iceberg.manifest_reader import FILE_PATH_ID, LiveFile
 from producer.model.job import Failure
-from producer.model.plan import Plan
+from producer.model.plan import Plan, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.planner import branch_head
 from tasks.job.branch_head import Head
@@ -23,7 +23,6 @@ from tasks.operations.convert.conflicts import Decision, Merge, decide
 from tasks.operations.outdated import UnitOf, outdated_files
 from workers.formats.position_deletes import POS_ID
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import VectorRef
 
 
 @dataclass(frozen=True)
@@ -123,11 +122,12 @@ class ConversionChange:
             for unit, merge in self.decision.merges:
                 target = merge.staged.target
                 staged = VectorRef(
-                    merge.staged.path, merge.staged.offset, merge.staged.content_size, merge.staged.cardinality
+                    path=merge.staged.path,
+                    offset=merge.staged.offset,
+                    size=merge.staged.content_size,
+                    cardinality=merge.staged.cardinality,
                 )
-                vector = read_vector(table.io, staged, target).union(
-                    read_vector(table.io, VectorRef(**merge.live.model_dump()), target)
-                )
+                vector = read_vector(table.io, staged, target).union(read_vector(table.io, merge.live, target))
                 written.append((unit, merge, *writer.add_vector(target, vector), vector.cardinality))
             size = writer.close()
         changes = [

@@ -145,12 +145,12 @@ class TestWhatIsLeft:
             result = plainrewriter.rewrite(unit, io, *rest)
             jobs.context(request).store.cancel()
             jobs.end(Stage(plan, ()))
-            for _, file in result.files[:1]:  # one was on its way to storage when the others were deleted
+            for file in result.files[:1]:  # one was on its way to storage when the others were deleted
                 with io.new_output(file.path).create() as output:
                     output.write(b"late")
             with io.new_output(f"{unit.journal}-0-{len(result.files)}").create() as note:
-                note.write(f"{result.files[0][1].path}-more".encode())
-            with io.new_output(f"{result.files[0][1].path}-more").create() as output:
+                note.write(f"{result.files[0].path}-more".encode())
+            with io.new_output(f"{result.files[0].path}-more").create() as output:
                 output.write(b"later")
             return result
 

@@ -27,10 +27,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import UUIDType
 
 from producer.iceberg.partitions import decode_partition, encode_partition, partition_path, partition_type
+from producer.model.plan import Scope
 from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, everything
 from workers.arrow.partition_router import PartitionRouter
-from workers.model.rewrite_unit import Partition
 
 _FIELDS: list[tuple[int, Transform[Any, Any]]] = [
     *((field_id, IdentityTransform()) for field_id in [*range(2, 9), *range(10, 19)]),
@@ -93,7 +93,7 @@ def test_values_and_paths_of_every_type_and_transform(field_id: int, transform: 
         record = Record(function(value), flag)
         assert partition.values == tuple(encode_partition(tuple_type, record))
         decoded = decode_partition(tuple_type, partition.values)
-        assert partition.path == partition_path(metadata, spec, decoded)
+        assert partition.label == partition_path(metadata, spec, decoded)
         if not (isinstance(record[0], float | bytes) or isinstance(type_, UUIDType)):
             assert decoded == record
 
@@ -107,25 +107,29 @@ def test_floats_are_told_apart_by_their_bits_but_for_nan() -> None:
     one, other, minus, zero = partitioning.texts(unit.inputs[0], rows).to_pylist()
     assert one == other == struct.pack("<d", math.nan).hex()
     assert minus != zero
-    assert partitioning.partition(minus).path == "d=-0.0"
+    assert partitioning.partition(minus).label == "d=-0.0"
 
 
 def test_what_a_scope_says_is_taken_and_an_empty_text_is_not_null() -> None:
     spec = PartitionSpec(PartitionField(15, 1000, IdentityTransform(), "string"))
-    known = Partition(("6162",), "string=of its own")
+    known = Scope(spec_id=0, values=("6162",), label="string=of its own")
     unit = rewrite_unit(files=2, spec=spec, scopes=(None, known))
     partitioning = PartitionRouter.of(unit, EVERYTHING)
     rows = everything(3).set_column(14, EVERYTHING.field(14), pa.array(["", None, "ab"]))
     assert partitioning.texts(unit.inputs[1], rows).to_pylist() == ["6162"] * 3
     found = [partitioning.partition(text) for text in partitioning.texts(unit.inputs[0], rows).to_pylist()]
-    assert found == [Partition(("",), "string="), Partition((None,), "string=null"), known]
+    assert found == [
+        Scope(spec_id=0, values=("",), label="string="),
+        Scope(spec_id=0, values=(None,), label="string=null"),
+        known,
+    ]
 
 
 def test_without_partition_fields_there_is_one_partition() -> None:
     unit = rewrite_unit(scopes=(None,))
     partitioning = PartitionRouter.of(unit, EVERYTHING)
     texts = partitioning.texts(unit.inputs[0], everything(3)).to_pylist()
-    assert [partitioning.partition(text) for text in texts] == [Partition((), "")] * 3
+    assert [partitioning.partition(text) for text in texts] == [Scope(spec_id=0, values=(), label="")] * 3
 
 
 def test_a_void_field_may_have_lost_its_column() -> None:
@@ -136,12 +140,12 @@ def test_a_void_field_may_have_lost_its_column() -> None:
     partitioning = PartitionRouter.of(unit, EVERYTHING)
     rows = everything(1).set_column(1, EVERYTHING.field(1), pa.array([True]))
     (text,) = partitioning.texts(unit.inputs[0], rows).to_pylist()
-    assert partitioning.partition(text) == Partition((None, "01"), "gone=null/flag=true")
+    assert partitioning.partition(text) == Scope(spec_id=0, values=(None, "01"), label="gone=null/flag=true")
 
 
 def test_rows_cannot_be_routed_by_a_column_that_is_gone() -> None:
     spec = PartitionSpec(PartitionField(99, 1000, IdentityTransform(), "gone"))
     with pytest.raises(ValueError, match="column 99, which is gone"):
         PartitionRouter.of(rewrite_unit(spec=spec, scopes=(None,)), EVERYTHING)
-    known = Partition((None,), "gone=null")
+    known = Scope(spec_id=0, values=(None,), label="gone=null")
     assert PartitionRouter.of(rewrite_unit(spec=spec, scopes=(known,)), EVERYTHING).partition("-") == known

@@ -16,11 +16,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO, pyarrow_to_schema
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, LongType, StringType, StructType
 
+from producer.model.staged import StagedDataFile
 from tests.support.anyrows import ARROW, SCHEMA, optional, plain, required, tables
 from tests.support.memoryio import MemoryIO
 from workers.arrow.schema import arrow_schema, cast_uuids, with_uuid_types
 from workers.formats.data_file_writer import DataFileWriter
-from workers.model.rewrite_unit import WrittenFile
 
 IO = PyArrowFileIO()
 ROWS = 50_000
@@ -45,7 +45,7 @@ def simple(rows: int = ROWS, start: int = 0) -> pa.Table:
     return pa.table(columns, schema=arrow_schema(SIMPLE))
 
 
-def write(path: Path, *groups: pa.Table, schema: Schema = SIMPLE, **properties: str) -> WrittenFile:
+def write(path: Path, *groups: pa.Table, schema: Schema = SIMPLE, **properties: str) -> StagedDataFile:
     path.unlink(missing_ok=True)
     named = {name.replace("__", "."): value for name, value in properties.items()}
     named = {f"write.parquet.{name.replace('_', '-')}": value for name, value in named.items()}
@@ -129,12 +129,12 @@ def test_a_file_is_described_in_full(tmp_path: Path) -> None:
     footer = pq.read_metadata(path)
     assert [footer.row_group(index).num_rows for index in range(footer.num_row_groups)] == [100] * 3
     assert sizes == sorted(set(sizes))
-    assert (written.path, written.size, written.record_count) == (str(path), path.stat().st_size, 300)
+    assert (written.path, written.size, written.records) == (str(path), path.stat().st_size, 300)
     assert sizes[-1] < written.size == writer.size
     assert written.split_offsets == (4, *sizes[:2])
     assert written.value_counts == {1: 300, 2: 300, 3: 300, 5: 300}
-    assert written.lower_bounds[5] == bytes(8)
-    assert written.upper_bounds[1] == (2099).to_bytes(8, "little")
+    assert written.lower_bounds[5] == bytes(8).hex()
+    assert written.upper_bounds[1] == (2099).to_bytes(8, "little").hex()
 
 
 @pytest.mark.parametrize(

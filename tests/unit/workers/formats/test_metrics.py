@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -26,13 +27,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from producer.model.staged import StagedDataFile
 from tests.support.anyrows import ARROW, SCHEMA, column, leaves, optional, tables
 from tests.support.memoryio import MemoryIO
 from workers.arrow.schema import arrow_schema
 from workers.formats.data_file_writer import DataFileWriter
 from workers.formats.metrics import above_bytes, above_text
 from workers.formats.metrics_modes import COUNTS, FULL, NONE, TRUNCATE, Mode, modes_of
-from workers.model.rewrite_unit import WrittenFile
 
 REPEATED = {26, 28, 30, 31, 34}
 DEFAULT = "write.metadata.metrics.default"
@@ -40,14 +41,18 @@ DEFAULT = "write.metadata.metrics.default"
 
 def written(
     tables: list[pa.Table], properties: dict[str, str], schema: Schema = SCHEMA, arrow: pa.Schema = ARROW
-) -> WrittenFile:
+) -> StagedDataFile:
     with DataFileWriter(MemoryIO(), "memory://a", schema, arrow, properties) as writer:
         for table in tables:
             writer.write(table)
         return writer.close()
 
 
-def of_one(type_: IcebergType, values: list[Any] | pa.Array, **properties: str) -> WrittenFile:
+def single_values(bounds: Mapping[int, str]) -> dict[int, bytes]:
+    return {field_id: bytes.fromhex(bound) for field_id, bound in bounds.items()}
+
+
+def of_one(type_: IcebergType, values: list[Any] | pa.Array, **properties: str) -> StagedDataFile:
     """Metrics of a file with one column, 1."""
     schema = Schema(optional(1, "x", type_))
     arrow = arrow_schema(schema)
@@ -105,7 +110,7 @@ def test_metrics_are_those_of_the_rows(drawn: list[pa.Table], mode: str) -> None
     length = None if mode == "full" else int(mode[9:-1])
     file = written(drawn, {DEFAULT: mode})
     rows = sum(table.num_rows for table in drawn)
-    assert file.record_count == rows
+    assert file.records == rows
     assert set(file.column_sizes) == set(leaves()) | REPEATED
     assert all(size > 0 for size in file.column_sizes.values())
     assert set(file.value_counts) == set(file.null_value_counts) == set(leaves())
@@ -115,7 +120,13 @@ def test_metrics_are_those_of_the_rows(drawn: list[pa.Table], mode: str) -> None
         assert file.null_value_counts[field_id] == values.count(None)
         nans = sum(is_nan(value) for value in values) if isinstance(type_, FloatType | DoubleType) else None
         assert file.nan_value_counts.get(field_id) == nans
-        bounded(type_, values, file.lower_bounds.get(field_id), file.upper_bounds.get(field_id), length)
+        bounded(
+            type_,
+            values,
+            single_values(file.lower_bounds).get(field_id),
+            single_values(file.upper_bounds).get(field_id),
+            length,
+        )
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), st.integers(1, 4))
@@ -162,15 +173,15 @@ def test_cut_text_is_raised(text: str, length: int | None, above: str | None) ->
 def test_zeros_are_bounded_by_both() -> None:
     for values in ([0.0], [-0.0], [-0.0, 0.0]):
         file = of_one(DoubleType(), values)
-        assert math.copysign(1, from_bytes(DoubleType(), file.lower_bounds[1])) == -1
-        assert math.copysign(1, from_bytes(DoubleType(), file.upper_bounds[1])) == 1
+        assert math.copysign(1, from_bytes(DoubleType(), single_values(file.lower_bounds)[1])) == -1
+        assert math.copysign(1, from_bytes(DoubleType(), single_values(file.upper_bounds)[1])) == 1
 
 
 def test_nan_is_no_bound() -> None:
     file = of_one(FloatType(), [float("nan"), 1.0, None, float("nan"), 2.0])
     assert (file.value_counts, file.null_value_counts, file.nan_value_counts) == ({1: 5}, {1: 1}, {1: 2})
-    assert from_bytes(FloatType(), file.lower_bounds[1]) == 1.0
-    assert from_bytes(FloatType(), file.upper_bounds[1]) == 2.0
+    assert from_bytes(FloatType(), single_values(file.lower_bounds)[1]) == 1.0
+    assert from_bytes(FloatType(), single_values(file.upper_bounds)[1]) == 2.0
     assert of_one(FloatType(), [float("nan"), None]).lower_bounds == {}
 
 
@@ -188,14 +199,14 @@ def test_nan_is_no_bound() -> None:
 )
 def test_decimals_take_the_fewest_bytes(unscaled: int, expected: str) -> None:
     scaled = Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -4))
-    assert of_one(DecimalType(38, 4), [scaled]).lower_bounds[1].hex() == expected
+    assert of_one(DecimalType(38, 4), [scaled]).lower_bounds[1] == expected
 
 
 def test_uuids_have_bounds_where_all_readers_order_them_alike() -> None:
     early, late = uuid.UUID(int=1 << 120), uuid.UUID(int=1 << 126)
-    assert of_one(UUIDType(), [late.bytes, None, early.bytes]).lower_bounds == {1: early.bytes}
+    assert of_one(UUIDType(), [late.bytes, None, early.bytes]).lower_bounds == {1: early.bytes.hex()}
     sliced = pa.array([uuid.UUID(int=1 << 127).bytes, early.bytes, late.bytes], pa.binary(16)).slice(1)
-    assert of_one(UUIDType(), sliced).lower_bounds == {1: early.bytes}
+    assert of_one(UUIDType(), sliced).lower_bounds == {1: early.bytes.hex()}
     for other in (uuid.UUID(int=1 << 127), uuid.UUID(int=(1 << 120) + (1 << 63))):
         assert of_one(UUIDType(), [early.bytes, other.bytes]).upper_bounds == {}
 
@@ -214,7 +225,7 @@ def test_slices_are_measured_and_not_what_they_are_cut_from(rows: list[int | Non
     arrow = arrow_schema(schema)
     array = pa.array([{"y": -(2**60)}, *({"y": row} for row in rows), None], arrow.field(0).type)
     file = written([pa.table([array], schema=arrow).slice(1)], {}, schema, arrow)
-    bounded(LongType(), rows, file.lower_bounds.get(2), file.upper_bounds.get(2), None)
+    bounded(LongType(), rows, single_values(file.lower_bounds).get(2), single_values(file.upper_bounds).get(2), None)
     assert file.null_value_counts == {2: rows.count(None) + 1}
 
 

@@ -16,8 +16,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, StringType
 
+from producer.model.staged import StagedDeleteFile
 from workers.formats.position_deletes import FILE_PATH_ID, POS_ID, PositionDeleteWriter, read_position_deletes
-from workers.model.convert_unit import StagedDelete
 from workers.runtime.errors import CorruptFile, UnsupportedFile
 
 FIXTURES = os.environ.get("ICEFLEET_FIXTURES", "")
@@ -27,11 +27,11 @@ IO = PyArrowFileIO()
 Deletes = list[tuple[str, list[int]]]
 
 
-def write(path: Path, deletes: Deletes, properties: dict[str, str] | None = None) -> StagedDelete:
+def write(path: Path, deletes: Deletes, properties: dict[str, str] | None = None) -> StagedDeleteFile:
     with PositionDeleteWriter(IO, str(path), properties or {}) as writer:
         for data_file, positions in deletes:
             writer.write(data_file, np.array(positions, dtype=np.int64))
-        return writer.close(range(len(deletes)))
+        return writer.close(0)
 
 
 def read(path: Path | str) -> list[tuple[str, int]]:
@@ -104,26 +104,24 @@ def test_a_file_is_described_in_full(tmp_path: Path) -> None:
         writer.write(names[0], np.array([2**40]))
         writer.write(names[1], np.array([], dtype=np.int64))
         writer.write(names[2], np.array([0, 7]))
-        staged = writer.close([4, 2])
+        staged = writer.close(3)
 
     footer = pq.read_metadata(path)
     assert judge(path) == [(names[0], 5), (names[0], 9), (names[0], 2**40), (names[2], 0), (names[2], 7)]
     group = footer.row_group(0)
-    assert staged == StagedDelete(
+    assert staged == StagedDeleteFile(
         path=str(path),
         size=path.stat().st_size,
-        record_count=5,
+        records=5,
         column_sizes={
             FILE_PATH_ID: group.column(0).total_compressed_size,
             POS_ID: group.column(1).total_compressed_size,
         },
-        value_counts={FILE_PATH_ID: 5, POS_ID: 5},
-        lower_path=names[0],
-        upper_path=names[2],
-        lower_pos=0,
-        upper_pos=2**40,
-        targets=(2, 4),
+        lower=(names[0], 0),
+        upper=(names[2], 2**40),
         split_offsets=(4,),
+        scope=3,
+        targets=(names[0], names[2]),
     )
 
 
@@ -160,11 +158,11 @@ def test_millions_of_positions_go_into_several_row_groups(tmp_path: Path) -> Non
         writer.write("a", np.arange(10))
         writer.write("a", np.arange(10, 2_300_000, dtype=np.int64))
         writer.write("b", np.arange(0, 400_000, 2, dtype=np.int64))
-        staged = writer.close([0, 1])
+        staged = writer.close(0)
     footer = pq.read_metadata(path)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     assert [group.num_rows for group in groups] == [1_000_000, 1_000_000, 500_000]
-    assert staged.record_count == footer.num_rows == 2_500_000
+    assert staged.records == footer.num_rows == 2_500_000
     assert staged.split_offsets == tuple(group.column(0).dictionary_page_offset for group in groups)
     assert staged.column_sizes[POS_ID] == sum(group.column(1).total_compressed_size for group in groups)
 
@@ -182,7 +180,7 @@ def test_many_paths_outgrow_the_dictionary(tmp_path: Path) -> None:
     names = sorted(f"s3://bucket/{'folder/' * 20}{number}.parquet" for number in range(20_000))
     staged = write(path, [(name, [0, 3]) for name in names])
     assert judge(path) == [(name, position) for name in names for position in (0, 3)]
-    assert (staged.lower_path, staged.upper_path) == (names[0], names[-1])
+    assert (staged.lower[0], staged.upper[0]) == (names[0], names[-1])
 
 
 @pytest.mark.parametrize(
@@ -261,7 +259,7 @@ def test_an_error_in_the_block_removes_the_file(tmp_path: Path, closed: bool) ->
             writer.write("a", np.arange(1_000_001))
             assert path.exists()
             if closed:
-                writer.close([0])
+                writer.close(0)
             raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError, match="on purpose"):
@@ -276,7 +274,7 @@ def test_a_file_that_was_not_closed_is_removed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is closed"):
         writer.write("a", np.array([5_000_000]))
     with pytest.raises(ValueError, match="is closed"):
-        writer.close([0])
+        writer.close(0)
 
 
 @pytest.mark.parametrize("room", [0, 4, 300, 800])
@@ -286,7 +284,7 @@ def test_storage_that_fails_leaves_no_file(tmp_path: Path, room: int) -> None:
     def fail() -> None:
         with PositionDeleteWriter(FullIO(room), str(path), {}) as writer:
             writer.write("a", np.arange(100))
-            writer.close([0])
+            writer.close(0)
 
     with pytest.raises(OSError, match="no space left"):
         fail()
@@ -318,9 +316,9 @@ def test_any_deletes_survive_the_file(tmp_path_factory: pytest.TempPathFactory, 
     staged = write(path, ordered)
     rows = [(name, position) for name, positions in ordered for position in positions]
     assert read(path) == judge(path) == rows
-    assert (staged.lower_path, staged.upper_path) == (min(deletes), max(deletes))
+    assert (staged.lower[0], staged.upper[0]) == (min(deletes), max(deletes))
     positions = [position for _, position in rows]
-    assert (staged.lower_pos, staged.upper_pos, staged.record_count) == (min(positions), max(positions), len(rows))
+    assert (staged.lower[1], staged.upper[1], staged.records) == (min(positions), max(positions), len(rows))
 
 
 @golden

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import struct
@@ -17,9 +16,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
+from producer.model.plan import VectorRef
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.puffin import PuffinWriter, read_footer, read_vector
-from workers.model.convert_unit import VectorRef
 from workers.runtime.errors import CorruptFile
 
 FIXTURES = os.environ.get("ICEFLEET_FIXTURES", "")
@@ -55,7 +54,7 @@ REF = VectorRef(path="", offset=4, size=len(BLOB), cardinality=3)
 
 def read(path: Path, content: bytes, data_file: str = DATA_FILE, **changes: Any) -> DeletionVector:
     path.write_bytes(content)
-    return read_vector(IO, dataclasses.replace(REF, path=str(path), **changes), data_file)
+    return read_vector(IO, REF.model_copy(update={"path": str(path), **changes}), data_file)
 
 
 def reason(action: Callable[[], object], path: Path | str) -> str:
@@ -174,7 +173,7 @@ def test_vectors_of_other_engines(name: str, cardinalities: list[int]) -> None:
     footer = read_footer(IO, path)
     assert len(footer.blobs) == len(cardinalities)
     for blob, cardinality, positions in zip(footer.blobs, cardinalities, judged, strict=True):
-        ref = VectorRef(path, blob.offset, blob.length, cardinality)
+        ref = VectorRef(path=path, offset=blob.offset, size=blob.length, cardinality=cardinality)
         vector = read_vector(IO, ref, blob.properties["referenced-data-file"], footer)
         assert vector.cardinality == cardinality
         assert vector.positions().tolist() == positions
@@ -184,7 +183,7 @@ def test_vectors_of_other_engines(name: str, cardinalities: list[int]) -> None:
 @golden
 def test_a_bare_blob_is_no_puffin_file() -> None:
     path = f"{FIXTURES}/duckdb/legacy_bare_deletion_vector/data/legacy-bare-deletion-vector.puffin"
-    ref = VectorRef(path, 0, Path(path).stat().st_size, 1)
+    ref = VectorRef(path=path, offset=0, size=Path(path).stat().st_size, cardinality=1)
     assert "Puffin container is missing" in reason(lambda: read_vector(IO, ref, DATA_FILE), path)
     assert "Puffin container is missing" in reason(lambda: read_footer(IO, path), path)
 
@@ -203,7 +202,7 @@ def test_what_is_written_is_read_by_pyiceberg_and_by_us(tmp_path: Path) -> None:
         assert judged.to_vector().to_pylist() == vectors[judged.referenced_data_file].positions().tolist()
     for name, (offset, length) in placed.items():
         assert content[offset : offset + length] == vectors[name].to_blob()
-        ref = VectorRef(str(path), offset, length, vectors[name].cardinality)
+        ref = VectorRef(path=str(path), offset=offset, size=length, cardinality=vectors[name].cardinality)
         assert read_vector(IO, ref, name).positions().tolist() == vectors[name].positions().tolist()
 
 
@@ -286,7 +285,7 @@ def test_only_the_ends_and_the_blob_are_read(tmp_path: Path) -> None:
             writer.add_vector(f"{DATA_FILE}{number}-2", large)
         size = writer.close()
     counting = CountingIO()
-    vector = read_vector(counting, VectorRef(str(path), offset, length, 1), DATA_FILE)
+    vector = read_vector(counting, VectorRef(path=str(path), offset=offset, size=length, cardinality=1), DATA_FILE)
     assert vector.positions().tolist() == [3]
     tail = 64 * 1024
     assert counting.ranges == [(size - tail, tail), (0, 4), (offset, length)]
@@ -371,7 +370,7 @@ def test_vectors_of_a_table_that_was_moved_are_read(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "vectors.puffin"
-    ref = dataclasses.replace(REF, path=str(path))
+    ref = REF.model_copy(update={"path": str(path)})
     assert "missing" in reason(lambda: read_vector(IO, ref, DATA_FILE), path)
     assert "missing" in reason(lambda: read_footer(IO, str(path)), path)
 
@@ -384,7 +383,7 @@ class BrokenIO(PyArrowFileIO):
 def test_storage_errors_stay_what_they_are() -> None:
     broken: FileIO = BrokenIO()
     with pytest.raises(OSError, match="does not answer"):
-        read_vector(broken, dataclasses.replace(REF, path="s3://a"), DATA_FILE)
+        read_vector(broken, REF.model_copy(update={"path": "s3://a"}), DATA_FILE)
 
 
 @settings(deadline=None)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producer.model.staged import StagedDataFile
 from workers.formats.rolling_writer import GroupLimits, RollingWriter
-from workers.model.rewrite_unit import Sizes, WrittenFile
+from workers.model.rewrite_unit import Sizes
 
 SIZES = Sizes(1000, 750, 1800)
 WIDE = GroupLimits(1 << 20, 1 << 30, 1 << 30)
@@ -47,9 +48,21 @@ class _File:
         assert table.num_rows
         self.groups.append(table.num_rows)
 
-    def close(self) -> WrittenFile:
+    def close(self) -> StagedDataFile:
         self.disk.open -= 1
-        return WrittenFile("", self.size, self.rows, {}, {}, {}, {}, {}, {}, ())
+        return StagedDataFile(
+            scope=0,
+            path="",
+            size=self.size,
+            records=self.rows,
+            column_sizes={},
+            value_counts={},
+            null_value_counts={},
+            nan_value_counts={},
+            lower_bounds={},
+            upper_bounds={},
+            split_offsets=(),
+        )
 
 
 def written(
@@ -60,7 +73,7 @@ def written(
     told: int | None = -1,
     limits: GroupLimits = WIDE,
     batch: int = 7,
-) -> tuple[Disk, list[WrittenFile]]:
+) -> tuple[Disk, list[StagedDataFile]]:
     """What comes of so many rows; ``told`` is how many were said to come, -1 for the truth."""
     disk = Disk(width)
     writer = RollingWriter(disk.start, SIZES, limits, guess, rows if told == -1 else told)
@@ -68,7 +81,7 @@ def written(
         writer.write(pa.record_batch({"x": pa.array(range(start, min(start + batch, rows)))}))
     files = writer.close()
     assert disk.open == 0
-    assert sum(file.record_count for file in files) == rows
+    assert sum(file.records for file in files) == rows
     return disk, files
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.model.rewrite_unit import Input, Partition, Sizes
+from producer.model.plan import Scope
+from workers.model.rewrite_unit import Input, Sizes
 from workers.operations.inputs import by_partition, dealt, jobs
 
 SIZES = Sizes(100, 75, 180)
-A, B = Partition(("aa",), "p=a"), Partition(("bb",), "p=b")
+A, B = Scope(spec_id=0, values=("aa",), label="p=a"), Scope(spec_id=0, values=("bb",), label="p=b")
 
 
 def inputs(*sizes: int, scope: int = 0) -> list[Input]:

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField
 
+from producer.model.plan import Scope, SortKey, Strategy
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
-from workers.model.rewrite_unit import Arrangement, Partition, RewriteUnit, SortColumn
+from workers.model.rewrite_unit import RewriteUnit
 from workers.sorting.merge import Merge
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction
@@ -29,9 +29,9 @@ _ROWS = arrow_schema(_SCHEMA)
 _UNIT = rewrite_unit(
     files=2,
     schema=_SCHEMA,
-    arrangement=Arrangement.SORT,
-    order=(SortColumn(1, IdentityTransform(), False, True),),
-    scopes=(Partition(("b",), "p=b"), Partition(("a",), "p=a")),
+    strategy=Strategy.SORT,
+    order=(SortKey(field_id=1, transform="identity", descending=False, nulls_first=True),),
+    scopes=(Scope(spec_id=0, values=("b",), label="p=b"), Scope(spec_id=0, values=("a",), label="p=a")),
 )
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform, Transform, TruncateTransform
 
+from producer.model.plan import SortKey
 from tests.support.rewriteunit import SCHEMA
 from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
 from workers.arrow.fields import Accessor
-from workers.model.rewrite_unit import SortColumn
 from workers.sorting.ladder import Ladder
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction, order_of
@@ -39,8 +39,8 @@ def test_keys_of_every_type_in_the_order_that_the_spec_asks_for(
         days = pa.array(range(-20_000, 20_000, 100), pa.date32())
         rows = rows.set_column(8, rows.schema.field(8), pa.array([None, *days[1:].to_pylist()], pa.date32()))
     order = (
-        SortColumn(field_id, transform, descending, nulls_first),
-        SortColumn(7, IdentityTransform(), not descending, not nulls_first),
+        SortKey(field_id=field_id, transform=str(transform), descending=descending, nulls_first=nulls_first),
+        SortKey(field_id=7, transform="identity", descending=not descending, nulls_first=not nulls_first),
     )
     keys = [OrderKey.of(column, SCHEMA, EVERYTHING) for column in order]
     arrays = [key.of_rows(rows) for key in keys]
@@ -63,7 +63,10 @@ def test_keys_of_every_type_in_the_order_that_the_spec_asks_for(
 
 def test_rows_that_are_not_in_the_sample() -> None:
     rows = everything(3000, seed=3)
-    order = (SortColumn(15, IdentityTransform(), True, False), SortColumn(6, IdentityTransform(), False, True))
+    order = (
+        SortKey(field_id=15, transform="identity", descending=True, nulls_first=False),
+        SortKey(field_id=6, transform="identity", descending=False, nulls_first=True),
+    )
     arrays = [OrderKey.of(column, SCHEMA, EVERYTHING).of_rows(rows) for column in order]
     directions = [Direction(True, False), Direction(False, True)]
     every_tenth = pa.array(range(0, 3000, 10))

@@ -10,13 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyiceberg.transforms import IdentityTransform
 
+from producer.model.plan import SortKey
 from tests.support.rewriteunit import SCHEMA
 from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
 from workers.arrow.fields import Accessor
-from workers.model.rewrite_unit import SortColumn
 from workers.sorting.sort_keys import sortable
 from workers.sorting.zorder import Curve, spread
 
@@ -97,7 +96,11 @@ def test_positions_are_monotone_in_values_of_every_type_nulls_first(field_id: in
     source = Accessor.of(field_id, SCHEMA, EVERYTHING)
     curve = Curve.of([sortable(source.column(sample))])
     numbers = dict(zip(rows["id"].to_pylist(), curve.of_rows([sortable(source.column(rows))]).to_pylist(), strict=True))
-    order = in_order(pa.Table.from_batches([rows]), SCHEMA, [SortColumn(field_id, IdentityTransform(), False, True)])
+    order = in_order(
+        pa.Table.from_batches([rows]),
+        SCHEMA,
+        [SortKey(field_id=field_id, transform="identity", descending=False, nulls_first=True)],
+    )
     found = [numbers[id_] for id_ in order]
     assert found == sorted(found)
     assert len(set(found)) > 1
