@@ -15,13 +15,13 @@ from producer.common.settings import Settings
 from producer.model.job import Report, Request
 
 #: Called with units done, units in all, and a word on what is being done.
-Told = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 
 
 class Engine(Protocol):
     """Runs whole jobs in the calling process."""
 
-    def run(self, request: Request, told: Told | None = None) -> Report:
+    def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end."""
         ...
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from producer.broker.queue import Messenger
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import IcefleetError, Refused
 from producer.common.settings import Settings
-from producer.engine import Told, local_engine
+from producer.engine import ProgressCallback, local_engine
 from producer.job import Job
 from producer.model.job import JobId, Operation, Request
-from producer.planning.options import Options, text_of
+from producer.planning.compact.options import Options, text_of
 
 if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
     from pyiceberg.table import Table
 
-    from producer.planning.units import Planned
+    from producer.planning.units import PlanWithUnits
 
 
 class Fleet:
@@ -44,7 +44,7 @@ class Fleet:
         branch: str = "main",
         where: str | None = None,
         all_or_nothing: bool = False,
-        told: Told | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> Job:
         """Turn a table's equality deletes into position deletes (v2) or deletion vectors (v3).
 
@@ -54,7 +54,7 @@ class Fleet:
             branch: The branch that is read and committed to.
             where: A filter as PyIceberg parses it; it must select whole partitions.
             all_or_nothing: Commit all units or none. By default those that fail are left out.
-            told: Without a broker, called as the job goes on.
+            on_progress: Called while the job runs, if there is no broker.
 
         Returns:
             The job; of two equal ones that wait for the same table, the first.
@@ -63,7 +63,7 @@ class Fleet:
             Refused: the name is none, or the broker does not answer.
         """
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
-        return self.submit(request, told=told)
+        return self.submit(request, on_progress=on_progress)
 
     def compact(
         self,
@@ -78,7 +78,7 @@ class Fleet:
         branch: str = "main",
         where: str | None = None,
         all_or_nothing: bool = False,
-        told: Told | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> Job:
         """Rewrite small, oversized and delete-laden files into well-sized ones, with every delete applied.
 
@@ -93,7 +93,7 @@ class Fleet:
             branch: The branch that is read and committed to.
             where: A filter as PyIceberg parses it; it must select whole partitions.
             all_or_nothing: Commit all units or none. By default those that fail are left out.
-            told: Without a broker, called as the job goes on.
+            on_progress: Called while the job runs, if there is no broker.
 
         Returns:
             The job; of two equal ones that wait for the same table, the first.
@@ -113,19 +113,18 @@ class Fleet:
             all_or_nothing=all_or_nothing,
             options=asked,
         )
-        return self.submit(request, told=told)
+        return self.submit(request, on_progress=on_progress)
 
-    def submit(self, request: Request, *, told: Told | None = None) -> Job:
+    def submit(self, request: Request, *, on_progress: ProgressCallback | None = None) -> Job:
         """Have a request worked on, as :meth:`convert` and :meth:`compact` do."""
         if self.settings.local:
-            return Job(
-                request.job, self.settings, request=request, report=local_engine(self.settings).run(request, told)
-            )
-        messenger, board = Messenger(self.settings), Board(self.settings)
+            report = local_engine(self.settings).run(request, on_progress)
+            return Job(request.job, self.settings, request=request, report=report)
+        messenger, registry = Messenger(self.settings), JobRegistry(self.settings)
         messenger.check()
         if self.settings.redis_url != self.settings.broker_url:
-            board.check()
-        job = board.enqueue(request)
+            registry.check()
+        job = registry.enqueue(request)
         if job == request.job:
             messenger.plan(request)
         return Job(job, self.settings, request=request.model_copy(update={"job": job}))
@@ -139,7 +138,7 @@ class Fleet:
         branch: str = "main",
         where: str | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> Planned:
+    ) -> PlanWithUnits:
         """What :meth:`convert`, or :meth:`compact` with these options, would do; nothing is written.
 
         Raises:
@@ -156,7 +155,7 @@ class Fleet:
         )
         return self.planned(request)
 
-    def planned(self, request: Request) -> Planned:
+    def planned(self, request: Request) -> PlanWithUnits:
         """What a request would do, as :meth:`plan`."""
         from producer.iceberg.catalog import open_table
         from producer.planning.planner import plan
@@ -180,7 +179,7 @@ class Fleet:
                 table, ``default``.
         """
         about = (catalog or "default", table) if table else (catalog, None)
-        found = {job: at for job, at in Board(self.settings).jobs() if _is_about(job, *about)}
+        found = {job: at for job, at in JobRegistry(self.settings).jobs() if _is_about(job, *about)}
         if table is not None:
             try:
                 from producer.iceberg.catalog import open_table

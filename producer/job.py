@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from producer.broker.leases import Holder, Holders
+from producer.broker.leases import Holder, Leases
 from producer.broker.queue import Messenger, unit_id
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 from producer.engine import local_engine
@@ -43,7 +43,7 @@ class Progress:
 
 
 class Job:
-    """One job, wherever it runs. Its state is read from the table's storage and, where there is one, from the board.
+    """One job, wherever it runs. Its state is read from the table's storage and, where there is one, from the registry.
 
     Args:
         job: The id.
@@ -60,8 +60,8 @@ class Job:
         self._settings = settings
         self._request = request
         self._report = report
-        self._board = Board(settings)
-        self._holders = Holders(settings)
+        self._registry = JobRegistry(settings)
+        self._leases = Leases(settings)
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
@@ -91,7 +91,7 @@ class Job:
         try:
             plan = self._store.latest_plan()
         except IcefleetError:
-            if self._board.knows(self.id):
+            if self._registry.knows(self.id):
                 return Progress(Status.QUEUED)  # the fleet will say what is wrong with the table, and post it
             raise
         if plan is None:
@@ -100,7 +100,7 @@ class Job:
         done, units = len(ended), len(plan.units)
         left = [unit for unit in plan.units if unit.number not in ended]
         pending = {unit_id(plan, unit.number): (unit.number, unit.label) for unit in left}
-        holders = self._holders.of(self.id, pending)
+        holders = self._leases.holders_of(self.id, pending)
         files_done = sum(unit.files for unit in plan.units if unit.number in ended)
         files_done += sum(holder.files_done for holder in holders)
         status = Status.STAGING if pending else Status.COMMITTING
@@ -118,7 +118,7 @@ class Job:
             Refused: nothing is known of such a job: it never was, or it changed nothing and is long over.
         """
         if self._report is None:
-            self._report = self._board.report(self.id) or self._from_storage()
+            self._report = self._registry.report(self.id) or self._from_storage()
         return self._report
 
     def result(self) -> Report:
@@ -186,9 +186,9 @@ class Job:
 
     def _posted(self) -> Report:
         """The report as the fleet posts it right after a job's end: the history is there before it, and says less."""
-        if self._board.knows(self.id):
+        if self._registry.knows(self.id):
             for _ in range(_LOOKS):
-                if (report := self._board.report(self.id)) is not None:
+                if (report := self._registry.report(self.id)) is not None:
                     self._report = report
                     break
                 time.sleep(_PAUSE)
@@ -196,11 +196,11 @@ class Job:
 
     def _enqueue_if_forgotten(self) -> None:
         """A job that a Redis lost before it was planned is known to nobody but to who asked for it."""
-        if self._request is None or self._settings.local or not self._board or self._board.knows(self.id):
+        if self._request is None or self._settings.local or not self._registry or self._registry.knows(self.id):
             return
         if (
             self._store.current(self.name.operation, self._request.branch) is None
-            and self._board.enqueue(self._request) == self.id
+            and self._registry.enqueue(self._request) == self.id
         ):
             Messenger(self._settings).plan(self._request)
 
@@ -210,13 +210,13 @@ class Job:
             Messenger(self._settings).plan(waiting)
 
     def _waiting(self) -> Request | None:
-        return self._request or next((r for r in self._board.heads() if r.job == self.id), None)
+        return self._request or next((r for r in self._registry.next_requests() if r.job == self.id), None)
 
     def _from_storage(self) -> Report | None:
         try:
             plan = self._store.latest_plan()
         except IcefleetError:
-            if self._request is not None or self._board.knows(self.id):
+            if self._request is not None or self._registry.knows(self.id):
                 return None  # the fleet will say what is wrong with the table, and post it
             raise
         if plan is not None:
@@ -229,6 +229,6 @@ class Job:
         fresh = open_table(self.name.catalog, self.name.table)
         if (report := report_from_history(fresh.metadata, self.name, self.id)) is not None:
             return report
-        if self._request is None and not self._board.knows(self.id):
+        if self._request is None and not self._registry.knows(self.id):
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is known of {self.id}: it committed nothing, or it never was.")
-        return self._board.report(self.id)  # it may have ended between the first look and this one
+        return self._registry.report(self.id)  # it may have ended between the first look and this one

@@ -9,9 +9,9 @@ from typing import Final
 
 from celery import Task
 
-from producer.broker.messages import CommitOrder, UnitOrder, order_of, request_of
-from producer.broker.queue import COMMIT, COMPACT, CONVERT, PLAN, SWEEP, Messenger, unit_id
-from producer.broker.registry import Board
+from producer.broker.messages import CommitMessage, UnitMessage, parse_message, parse_plan_message
+from producer.broker.queue import COMMIT, PLAN, STAGING, SWEEP, Messenger, unit_id
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
 from producer.common.sizes import size_text
 from producer.model.job import Failure, JobId, Operation, Report, Request, Status
@@ -46,6 +46,8 @@ send_heartbeats(settings)
 _BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
 _OPTIONS: Final = task_options(settings)
+_PARSE_UNIT: Final = staticmethod(partial(parse_message, UnitMessage))
+_PARSE_COMMIT: Final = staticmethod(partial(parse_message, CommitMessage))
 #: A unit's lease is dropped for a child that was killed.
 _UNIT_OPTIONS: Final = {**_OPTIONS, "Request": "tasks.messaging.lease:UnitRequest"}
 
@@ -54,7 +56,7 @@ def _end_plan(task: Task, request: Request, error: BaseException) -> str:
     return _next(request, surrender_plan(request, error))
 
 
-def _end_unit(task: Task, order: UnitOrder, error: BaseException) -> str:
+def _end_unit(task: Task, order: UnitMessage, error: BaseException) -> str:
     location = location_of(task)
     try:
         failure = surrender_unit(order, location, error)
@@ -70,14 +72,14 @@ def _end_unit(task: Task, order: UnitOrder, error: BaseException) -> str:
     raise Unsuccessful(f"failed: {failure.reason}")
 
 
-def _end_job(task: Task, order: CommitOrder | UnitOrder, error: BaseException) -> str:
+def _end_job(task: Task, order: CommitMessage | UnitMessage, error: BaseException) -> str:
     step = surrender_job(order, location_of(task), error)
     try:
-        request = asked(JobContext.open(order.job, location_of(task)), Board(settings).heads)
+        request = asked(JobContext.open(order.job, location_of(task)), JobRegistry(settings).next_requests)
     except Exception:  # the lock and the queue are known by what the job's id tells
         name = JobId.parse(order.job)
         request = Request(job=order.job, operation=name.operation, catalog=name.catalog, table=name.table)
-        heads = {head.job: head for head in Board(settings).heads()}
+        heads = {head.job: head for head in JobRegistry(settings).next_requests()}
         request = heads.get(order.job, request)
     try:
         return _next(request, step)
@@ -86,44 +88,50 @@ def _end_job(task: Task, order: CommitOrder | UnitOrder, error: BaseException) -
     except Exception:  # nobody can be told; but the table is not held for ever
         if isinstance(step, Ended) and step.store is not None:
             step.store.forget()
-        if (following := Board(settings).release(request)) is not None:
+        if (following := JobRegistry(settings).release(request)) is not None:
             Messenger(settings).plan(following)
         raise
 
 
-@app.task(name=PLAN, parse=staticmethod(request_of), abort=staticmethod(_end_plan), **_OPTIONS)
+@app.task(name=PLAN, parse=staticmethod(parse_plan_message), abort=staticmethod(_end_plan), **_OPTIONS)
 def plan(self: Task, request: Request) -> str:
     """Plan a job, or take up one that was planned before, when its table is free."""
-    board = Board(settings)
-    if board.report(request.job) is not None:
+    registry = JobRegistry(settings)
+    if registry.report(request.job) is not None:
         raise Late("the job has ended")
-    if not board.start(request):
+    if not registry.lock(request):
         raise Waits("waits: another job works on the table")
-    board.sent(request.job)
+    registry.mark_sent(request.job)
     return _next(request, begin(request, settings))
 
 
 @app.task(
-    name=CONVERT, parse=staticmethod(partial(order_of, UnitOrder)), abort=staticmethod(_end_unit), **_UNIT_OPTIONS
+    name=STAGING[Operation.CONVERT],
+    parse=_PARSE_UNIT,
+    abort=staticmethod(_end_unit),
+    **_UNIT_OPTIONS,
 )
-def convert(self: Task, order: UnitOrder) -> str:
+def convert(self: Task, order: UnitMessage) -> str:
     """Stage one unit of a conversion."""
     return _stage(self, order)
 
 
 @app.task(
-    name=COMPACT, parse=staticmethod(partial(order_of, UnitOrder)), abort=staticmethod(_end_unit), **_UNIT_OPTIONS
+    name=STAGING[Operation.COMPACT],
+    parse=_PARSE_UNIT,
+    abort=staticmethod(_end_unit),
+    **_UNIT_OPTIONS,
 )
-def compact(self: Task, order: UnitOrder) -> str:
+def compact(self: Task, order: UnitMessage) -> str:
     """Stage one unit of a compaction."""
     return _stage(self, order)
 
 
-@app.task(name=COMMIT, parse=staticmethod(partial(order_of, CommitOrder)), abort=staticmethod(_end_job), **_OPTIONS)
-def commit(self: Task, order: CommitOrder) -> str:
+@app.task(name=COMMIT, parse=_PARSE_COMMIT, abort=staticmethod(_end_job), **_OPTIONS)
+def commit(self: Task, order: CommitMessage) -> str:
     """Commit a job's round once all of its units have ended."""
-    context, board = JobContext.open(order.job, location_of(self)), Board(settings)
-    request, known = asked(context, board.heads), board.report(order.job)
+    context, registry = JobContext.open(order.job, location_of(self)), JobRegistry(settings)
+    request, known = asked(context, registry.next_requests), registry.report(order.job)
     try:
         step = clear_away(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
@@ -143,7 +151,7 @@ def sweep_tables(self: QuietTask) -> str:
     return self.send_success(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
 
 
-def _stage(task: Task, order: UnitOrder) -> str:
+def _stage(task: Task, order: UnitMessage) -> str:
     """Stage one unit of whatever its job does, and have the round committed when it was the last."""
     context = JobContext.open(order.job, location_of(task))
     try:
@@ -159,7 +167,7 @@ def _stage(task: Task, order: UnitOrder) -> str:
         task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
         lease.progress(done, files)
 
-    Board(settings).keep(plan.request)
+    JobRegistry(settings).extend_lock(plan.request)
     with Lease(settings, order.job, unit_id(plan, order.unit), task.request.hostname) as lease:
         outcome = stage(context, plan, order.unit, settings, progress)
     if next(context.store.at(plan).pending(plan.units), None) is None:
@@ -173,7 +181,7 @@ def _stage(task: Task, order: UnitOrder) -> str:
 
 def _over(context: JobContext) -> Cancelled | Late:
     """What there is to say of a unit whose job has ended."""
-    report = Board(settings).report(context.id)
+    report = JobRegistry(settings).report(context.id)
     if context.store.cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")
@@ -194,7 +202,7 @@ def _next(request: Request, step: Step) -> str:
     messenger = Messenger(settings)
     match step:
         case Stage(plan, units) if units:
-            Board(settings).sent(request.job, settings.visibility_timeout)
+            JobRegistry(settings).mark_sent(request.job, settings.visibility_timeout)
             messenger.stage(plan, units)
             return f"{len(units)} units to stage"
         case Stage(plan, _):
@@ -216,17 +224,17 @@ def _finish(request: Request, report: Report, store: JobStore | None) -> str:
         Unsuccessful: the job has failed, in part or as a whole, or was refused.
         Cancelled: it was cancelled.
 
-    Whoever dies in between is found by the conclusion, which goes when the report is posted; or by the board, where the
-    job has its table until the end.
+    Whoever dies in between is found by the conclusion, which goes when the report is posted; or by the registry, where
+    the job has its table until the end.
     """
-    board = Board(settings)
-    if board:
-        board.post(report)
+    registry = JobRegistry(settings)
+    if registry:
+        registry.save_report(report)
     else:
         _leave_on_storage(request, report)
     if store is not None:
         store.forget(request.branch)
-    if (following := board.release(request)) is not None:
+    if (following := registry.release(request)) is not None:
         Messenger(settings).plan(following)
     log.info("%s: %s", request.job, report.model_dump_json())
     told = sentence(report)

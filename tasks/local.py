@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
-from producer.engine import Told
+from producer.engine import ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext
@@ -36,7 +36,7 @@ class LocalEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def run(self, request: Request, told: Told | None = None) -> Report:
+    def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
         Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
@@ -44,11 +44,11 @@ class LocalEngine:
         Raises:
             Failed: another process works on the same job, and has not come to its end for ``give_up_hours``.
         """
-        told = told or (lambda done, units, detail: None)
+        on_progress = on_progress or (lambda done, units, detail: None)
         with _terminable():
-            return self._run(request, told)
+            return self._run(request, on_progress)
 
-    def _run(self, request: Request, told: Told) -> Report:
+    def _run(self, request: Request, on_progress: ProgressCallback) -> Report:
         step = begin(request, self._settings)
         waiting: float | None = None
         while isinstance(step, Stage | Waiting):
@@ -56,7 +56,7 @@ class LocalEngine:
             try:
                 if isinstance(step, Stage):
                     waiting = None
-                    self._stage(context, step.plan, step.units, told)
+                    self._stage(context, step.plan, step.units, on_progress)
                 else:
                     waiting = waiting or time.time()
                     self._wait(request, waiting)
@@ -67,11 +67,11 @@ class LocalEngine:
             except Corrupt as error:
                 step = fail(context, str(error))
         assert step.report is not None
-        board = Board(self._settings)
-        board.post(step.report)
+        registry = JobRegistry(self._settings)
+        registry.save_report(step.report)
         if step.store is not None:
             step.store.forget(request.branch)
-        board.release(request)
+        registry.release(request)
         return step.report
 
     def _wait(self, request: Request, since: float) -> None:
@@ -87,18 +87,18 @@ class LocalEngine:
             )
         time.sleep(_PAUSE)
 
-    def _stage(self, context: JobContext, plan: Plan, units: tuple[int, ...], told: Told) -> None:
+    def _stage(self, context: JobContext, plan: Plan, units: tuple[int, ...], on_progress: ProgressCallback) -> None:
         total = len(plan.units)
         labels = {unit.number: unit.label for unit in plan.units}
         for number in units:
             done = total - len(units) + units.index(number)
 
             def progress(files: int, of: int, done: int = done, label: str = labels[number]) -> None:
-                told(done, total, f"{label}: {files}/{of} files")
+                on_progress(done, total, f"{label}: {files}/{of} files")
 
-            told(done, total, labels[number])
+            on_progress(done, total, labels[number])
             self._stage_one(context, plan, number, progress)
-        told(total, total, "committing")
+        on_progress(total, total, "committing")
 
     def _stage_one(self, context: JobContext, plan: Plan, number: int, progress: Progress) -> None:
         attempt = 0

@@ -16,7 +16,7 @@ from celery import Celery
 
 from bench.peers.serving import claim_stdout, serve
 from producer import Fleet
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Failed
 from producer.common.settings import Settings
 from producer.job import Job
@@ -43,8 +43,8 @@ class LocalFleet:
         self._start(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--appendonly", "yes", "--save", ""])
         os.environ["ICEFLEET_BROKER_URL"] = f"redis://127.0.0.1:{port}/0"
         self._settings = Settings.load()
-        self._board = Board(self._settings)
-        self._wait(self._board.check)
+        self._registry = JobRegistry(self._settings)
+        self._wait(self._registry.check)
         if workers:
             self._worker("committer", "--queues", "plan,commit,sweep")
             cores = sorted(os.sched_getaffinity(0))
@@ -67,7 +67,7 @@ class LocalFleet:
         enqueued = time.perf_counter() - started
         ends: list[float] = []
         for job in jobs:
-            while (report := self._board.report(job.id)) is None:
+            while (report := self._registry.report(job.id)) is None:
                 self._check()
                 time.sleep(_LOOK)
             if report.status is not Status.COMMITTED:

@@ -1,8 +1,7 @@
-"""Connections to Redis and to the broker: one set for each address, shared by all that a process sends.
+"""Connections to Redis and to the broker: one set per address, shared by everything that a process sends.
 
-They are made when something first needs them and kept: a new one costs milliseconds of processor time, with TLS a tenth
-of a second. Threads may use them side by side; what broke meanwhile is replaced when it is used next; and a process
-that was forked makes its own.
+A connection is made when it is first needed and kept: a new one costs milliseconds of processor time, with TLS a tenth
+of a second. Threads share connections; a broken one is replaced at its next use; a forked process makes its own.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-if TYPE_CHECKING:  # loaded with the first connection: whoever looks at a table alone does without them
+if TYPE_CHECKING:  # loaded with the first connection: reading a table alone does without them
     import redis
     from celery import Celery
     from kombu.pools import ProducerPool
 
 T = TypeVar("T")
 
-#: Messages that are sent side by side.
+#: Messages that can be sent at the same time.
 _SENDERS: Final = 10
-#: Seconds. Whoever enqueues must not wait for ever on one that takes the connection and says nothing.
+#: Seconds. Enqueueing must not block on a server that accepts the connection and never answers.
 _TIMEOUT: Final = 5
 
 _lock = threading.Lock()
 _open: dict[tuple[str, str], Any] = {}
-#: What the process that this one was forked from uses: never closed here, for that would be heard at the other end.
+#: Connections of the parent of a forked process: never closed here, since the server would close them for the parent.
 _inherited: list[Any] = []
 
 
 class Sender:
-    """The way to a broker: an application that serves nothing, and connections to publish with."""
+    """A Celery application that only sends, with a pool of connections."""
 
     def __init__(self, url: str) -> None:
         from kombu.pools import ProducerPool
@@ -43,12 +42,12 @@ class Sender:
         self.on_redis = is_redis(url)
         if self.on_redis:
             self.app.conf.broker_transport_options = {"socket_connect_timeout": _TIMEOUT, "socket_timeout": _TIMEOUT}
-        # Celery's own pool is shared with processes that are forked.
+        # Not Celery's own pool: forked processes share that.
         connections = self.app.connection_for_write().Pool(limit=_SENDERS)
         self.producers: ProducerPool = ProducerPool(connections=connections, limit=_SENDERS)  # type: ignore[no-untyped-call]
 
     def ping(self) -> None:
-        """Have the broker answer."""
+        """Check that the broker answers."""
         with self.producers.acquire(block=True) as producer:  # type: ignore[no-untyped-call]
             connection = producer.connection
             connection.ensure_connection(max_retries=1, interval_start=0.2, interval_max=0.2, timeout=_TIMEOUT)
@@ -62,17 +61,17 @@ class Sender:
 
 
 def is_redis(url: str) -> bool:
-    """Whether an address is one of Redis."""
+    """Return whether an address belongs to Redis."""
     return url.startswith(("redis://", "rediss://"))
 
 
 def sender_to(url: str) -> Sender:
-    """The way to a broker."""
+    """Return the sender of a broker."""
     return _shared("broker", url, Sender)
 
 
 def redis_at(url: str) -> redis.Redis:
-    """The client of a Redis."""
+    """Return the client of a Redis."""
 
     def connect(url: str) -> redis.Redis:
         import redis

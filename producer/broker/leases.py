@@ -1,8 +1,9 @@
-"""Who works on which unit: leases that a unit's worker renews in Redis while it works.
+"""Leases of units in Redis: which worker works on which unit.
 
-A lease tells people who holds a unit, how far it is, and since when its worker was not seen; it keeps a message that
-came twice from having the unit worked on twice. Rows do not depend on it: a unit may run twice, and the first staged
-record counts. All times are those of Redis' clock, so that machines whose clocks differ agree.
+A worker renews its lease while it works. The lease shows people who holds a unit, how far the unit is and when its
+worker was last seen, and it keeps a unit whose message came twice from being worked on twice. Correctness does not
+depend on it: a unit may run twice, and the first staged record counts. All times are by the clock of Redis, so machines
+whose clocks differ agree.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ log = logging.getLogger(__name__)
 
 _NOW: Final = "local t = redis.call('time') local now = t[1] + t[2] / 1000000 "
 
-#: Take a lease unless another process holds it; returns the worker that holds it, if so. A lease that has lapsed is
-#: looked at a second time: Redis may have been away, and its holder unable to renew it.
-_TAKE: Final = (
+#: Acquire a lease unless another process holds it; else return that process's worker. An expired lease is checked a
+#: second time before it is taken over: Redis may have been away, so that its holder could not renew it.
+_ACQUIRE: Final = (
     _NOW
     + """
 local text = redis.call('hget', KEYS[1], ARGV[1])
@@ -46,7 +47,7 @@ return false
 """
 )
 
-#: Renew a lease that is still one's own. One that another process took, or that Redis lost, stays as it is.
+#: Renew a lease that this process still holds. One that another process acquired, or that Redis lost, stays as it is.
 _RENEW: Final = (
     _NOW
     + """
@@ -61,8 +62,8 @@ return 1
 """
 )
 
-#: Have a lease count as lapsed as soon as it has not been renewed for long enough: its worker is known to be dead.
-_LAPSE: Final = """
+#: Skip the second check of a lease because its worker is known to be dead.
+_EXPIRE: Final = """
 local text = redis.call('hget', KEYS[1], ARGV[1])
 if not text then return 0 end
 local lease = cjson.decode(text)
@@ -71,7 +72,8 @@ redis.call('hset', KEYS[1], ARGV[1], cjson.encode(lease))
 return 1
 """
 
-_DROP: Final = """
+#: Release a lease that this process still holds.
+_RELEASE: Final = """
 local text = redis.call('hget', KEYS[1], ARGV[1])
 if text and cjson.decode(text).token == ARGV[2] then return redis.call('hdel', KEYS[1], ARGV[1]) end
 return 0
@@ -80,25 +82,25 @@ return 0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The worker that holds a unit; times are in seconds since 1970, by the clock of Redis."""
+    """The worker that holds a unit. Times are in seconds since 1970, by the clock of Redis."""
 
     unit: int
     partition: str
     #: The worker's name in Flower.
     worker: str
-    #: When it began.
+    #: When it started the unit.
     since: float
-    #: When it renewed its lease last.
+    #: When it last renewed its lease.
     seen: float
-    #: For how many seconds it has not been seen.
+    #: Seconds since then.
     silent: float
-    #: Of the unit's data files, how many are done; 0 of 0 while that is not known.
+    #: Data files of the unit that are done, and all of them; 0 of 0 while unknown.
     files_done: int = 0
     files: int = 0
 
 
-class Holders:
-    """The leases of the units that are worked on; without a Redis every unit is free."""
+class Leases:
+    """The leases of units. Without Redis every unit is free."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.redis_url
@@ -113,43 +115,43 @@ class Holders:
     def _redis(self) -> redis.Redis:
         return redis_at(self._url)
 
-    def take(self, job: str, task: str, worker: str, token: str) -> str | None:
-        """Take the lease of a unit.
+    def acquire(self, job: str, task: str, worker: str, token: str) -> str | None:
+        """Acquire the lease of a unit.
 
         Args:
             job: The unit's job.
             task: The id of the unit's task.
-            worker: Who works on it, by its name in Flower.
-            token: Tells processes of workers with one name apart.
+            worker: The worker's name in Flower.
+            token: Identifies the process among workers of the same name.
 
         Returns:
-            The other worker that holds the lease, and may live; None when the lease was taken.
+            The other worker that holds the lease and may be alive, or None if the lease was acquired.
         """
         if not self:
             return None
         arguments = (task, worker, token, self._lease_seconds, self._keep_seconds)
-        return cast("str | None", self._redis.eval(_TAKE, 1, _key(job), *map(str, arguments)))
+        return cast("str | None", self._redis.eval(_ACQUIRE, 1, _key(job), *map(str, arguments)))
 
     def renew(self, job: str, task: str, token: str, files_done: int, files: int) -> None:
-        """Say that the unit is still being worked on, and how far it is."""
+        """Renew a lease and record the unit's progress."""
         if self:
             arguments = (task, token, files_done, files, self._keep_seconds)
             self._redis.eval(_RENEW, 1, _key(job), *map(str, arguments))
 
-    def drop(self, job: str, task: str, token: str) -> None:
-        """Give the lease up."""
+    def release(self, job: str, task: str, token: str) -> None:
+        """Release a lease."""
         if self:
-            self._redis.eval(_DROP, 1, _key(job), task, token)
+            self._redis.eval(_RELEASE, 1, _key(job), task, token)
 
-    def of(self, job: str, units: dict[str, tuple[int, str]]) -> tuple[Holder, ...]:
-        """Who holds units of a job.
+    def holders_of(self, job: str, units: dict[str, tuple[int, str]]) -> tuple[Holder, ...]:
+        """Return the holders of a job's units.
 
         Args:
             job: The job.
-            units: Number and partition of each unit by the id of its task; leases of others are left out.
+            units: Number and partition of each unit, by the id of its task; leases of other units are left out.
 
         Returns:
-            Nobody where Redis does not answer: it is not needed to tell how far a job is.
+            The holders by unit number; none if Redis does not answer, since progress is shown without it.
         """
         if not self or not units:
             return ()
@@ -159,19 +161,19 @@ class Holders:
             leases = cast("dict[str, str]", self._redis.hgetall(_key(job)))
             seconds, micros = self._redis.time()
         except RedisError as error:
-            log.warning("who works on %s is not known: %s", job, error)
+            log.warning("the workers of %s are unknown: %s", job, error)
             return ()
         now = seconds + micros / 1_000_000
         found = ((units[task], json.loads(text)) for task, text in leases.items() if task in units)
         return tuple(sorted((_holder(*unit, lease, now) for unit, lease in found), key=lambda holder: holder.unit))
 
 
-def lapse(broker: redis.Redis, job: str, task: str) -> None:
-    """Say that the worker that held a unit is dead: nobody waits for a second look at its lease.
+def expire_lease(broker: redis.Redis, job: str, task: str) -> None:
+    """Let a lease expire without a second check because its worker is dead.
 
     A lease that is renewed all the same stays.
     """
-    broker.eval(_LAPSE, 1, _key(job), task)
+    broker.eval(_EXPIRE, 1, _key(job), task)
 
 
 def _holder(unit: int, partition: str, lease: dict[str, float | str], now: float) -> Holder:

@@ -1,4 +1,4 @@
-"""What messages ask for: their arguments as value objects. Messages are data, and this is all that they can say."""
+"""The arguments of messages as value objects: a message can ask for nothing else."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from producer.common.errors import Reason, Refused
-from producer.model.codec import complaint
+from producer.model.codec import first_problem
 from producer.model.job import JobId, Request, Value
 
 
-class Order(Value):
-    """A message about a job that was planned; numbers are numbers and not texts of them."""
+class JobMessage(Value):
+    """A message about a planned job. Validation is strict: text does not count as a number."""
 
     model_config = ConfigDict(strict=True)
 
@@ -21,52 +21,52 @@ class Order(Value):
     job: str
 
 
-class UnitOrder(Order):
-    """Asks for one unit to be staged."""
+class UnitMessage(JobMessage):
+    """A message that asks for one unit to be staged."""
 
-    #: For whoever looks at the queue.
+    #: The unit's label, for people who look at the queue.
     partition: str
     round: int = Field(ge=0)
     unit: int = Field(ge=0)
 
 
-class CommitOrder(Order):
-    """Asks for a round to be committed, once all of it is staged."""
+class CommitMessage(JobMessage):
+    """A message that asks for a round to be committed once all of its units are staged."""
 
 
-O = TypeVar("O", bound=Order)  # noqa: E741
+M = TypeVar("M", bound=JobMessage)
 
 
-def request_of(arguments: Mapping[str, Any]) -> Request:
-    """The request that a plan message carries.
+def parse_plan_message(arguments: Mapping[str, Any]) -> Request:
+    """Return the request that a plan message carries.
 
     Raises:
-        Refused: it carries none.
+        Refused: The arguments are not a request.
     """
-    name = _name(arguments.get("job"), arguments.get("table"))
+    name = _job_id(arguments.get("job"), arguments.get("table"))
     if repeated := arguments.keys() & {"operation", "catalog"}:
         raise _refused(f"{min(repeated)} follows from the job's id")
     try:
-        asked = {"operation": name.operation, "catalog": name.catalog, **arguments}
-        return Request.model_validate(asked, strict=True)
+        request = {"operation": name.operation, "catalog": name.catalog, **arguments}
+        return Request.model_validate(request, strict=True)
     except ValidationError as error:
-        raise _refused(complaint(error)) from error
+        raise _refused(first_problem(error)) from error
 
 
-def order_of(kind: type[O], arguments: Mapping[str, Any]) -> O:
-    """What any other message asks for.
+def parse_message(kind: type[M], arguments: Mapping[str, Any]) -> M:
+    """Return any other message as a value of its class.
 
     Raises:
-        Refused: its arguments are not those that it takes.
+        Refused: The arguments do not fit the class.
     """
-    _name(arguments.get("job"), arguments.get("table"))
+    _job_id(arguments.get("job"), arguments.get("table"))
     try:
         return kind.model_validate(dict(arguments))
     except ValidationError as error:
-        raise _refused(complaint(error)) from error
+        raise _refused(first_problem(error)) from error
 
 
-def _name(job: Any, table: Any) -> JobId:
+def _job_id(job: Any, table: Any) -> JobId:
     if not isinstance(job, str):
         raise _refused(f"its job is {job!r:.80}")
     name = JobId.parse(job)

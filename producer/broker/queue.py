@@ -1,39 +1,54 @@
-"""Sends tasks by name: what a producer and the tasks themselves say to the workers."""
+"""The message queue: names of tasks and queues, sending tasks, and which tasks the broker still holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, cast
 
-from producer.broker.connections import sender_to
+from producer.broker.connections import is_redis, redis_at, sender_to
 from producer.common.broker_address import unanswered
-from producer.model import codec as versions
+from producer.model.codec import HEADER, SCHEMA
 from producer.model.job import JobId, Operation, Request
 from producer.model.plan import Plan
 
 if TYPE_CHECKING:
+    import redis
+
     from producer.common.settings import Settings
 
-#: Task names, and the queue that each goes to: one for each, so that no worker is sent a task that it does not know
-#: while a fleet is upgraded. Who serves several takes what comes first here first: what was begun is
-#: brought to its end before more is begun, so that of many jobs the first ends early, and a plan is committed while the
-#: table is still as it was planned.
-PLAN, COMMIT, SWEEP = "icefleet.plan", "icefleet.commit", "icefleet.sweep"
-CONVERT, COMPACT = "icefleet.convert", "icefleet.compact"
-LOCATION = "icefleet-location"
-QUEUES = {COMMIT: "commit", CONVERT: "convert", COMPACT: "compact", PLAN: "plan", SWEEP: "sweep"}
-#: The task that stages a unit of each kind of work.
-STAGING = {Operation.CONVERT: CONVERT, Operation.COMPACT: COMPACT}
+PLAN: Final = "icefleet.plan"
+COMMIT: Final = "icefleet.commit"
+SWEEP: Final = "icefleet.sweep"
+#: The task that stages a unit of each operation.
+STAGING: Final = {operation: f"icefleet.{operation}" for operation in Operation}
+#: The queue of each task. Each task has a queue of its own, so that during an upgrade no worker receives a task that it
+#: does not know. A worker that serves several queues takes messages from the first of them first: jobs that have begun
+#: are finished before others begin, so that they end early, and a plan is committed while the table is still as it was
+#: planned.
+QUEUES: Final = {COMMIT: "commit", **{task: str(op) for op, task in STAGING.items()}, PLAN: "plan", SWEEP: "sweep"}
+#: The message header that holds the table's location.
+LOCATION: Final = "icefleet-location"
+
+#: The hash in which Celery's Redis transport keeps delivered messages, by delivery tag.
+_UNACKNOWLEDGED: Final = "unacked"
+_PAGE: Final = 1000  # messages read at a time
 
 
 class Messenger:
-    """Puts messages on the broker. Arguments are small, readable, and the same however often a message is sent."""
+    """Sends tasks by name. Arguments are small and readable, and the same each time that a message is sent."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def check(self) -> None:
-        """Refuse with the likely cause when the broker does not answer."""
+        """Check that the broker answers.
+
+        Raises:
+            Refused: It does not answer; the sentence names the likely cause.
+        """
         from kombu.exceptions import OperationalError
         from redis.exceptions import RedisError
 
@@ -44,13 +59,12 @@ class Messenger:
             raise unanswered(url, error) from error
 
     def plan(self, request: Request) -> None:
-        """Have a job planned, or taken up again."""
+        """Send the task that plans or resumes a job."""
         arguments = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
         self._send(PLAN, arguments, plan_id(request.job))
 
     def stage(self, plan: Plan, units: Iterable[int]) -> None:
-        """Have units staged, by whoever serves the queue of their operation."""
-        operation = plan.request.operation
+        """Send the tasks that stage units, to the queue of their operation."""
         labels = {unit.number: unit.label for unit in plan.units}
         for unit in units:
             arguments = {
@@ -60,31 +74,78 @@ class Messenger:
                 "round": plan.round,
                 "unit": unit,
             }
-            self._send(STAGING[operation], arguments, unit_id(plan, unit), plan.location)
+            self._send(STAGING[plan.request.operation], arguments, unit_id(plan, unit), plan.location)
 
     def commit(self, job: str, location: str) -> None:
-        """Have what is staged committed, once all of it is."""
+        """Send the task that commits a round once all of its units are staged."""
         self._send(COMMIT, {"table": JobId.parse(job).table, "job": job}, f"commit:{job}", location)
 
     def _send(self, name: str, arguments: dict[str, object], task_id: str, location: str | None = None) -> None:
-        headers: dict[str, object] = {versions.HEADER: versions.SCHEMA}
-        if location:  # goes along unseen: with it the records are found even after the table was dropped
+        headers: dict[str, object] = {HEADER: SCHEMA}
+        if location:  # with it the job's records are found even after the table was dropped
             headers[LOCATION] = location
         sender_to(self._settings.broker_url).send(
             name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers
         )
 
 
+class QueueInspector:
+    """Reads once which tasks the broker holds: messages that wait, and delivered ones that are not acknowledged.
+
+    Redis loses messages silently: with the second before a power cut, when a worker dies between taking a message and
+    noting that it did, or when it is full. A task that is in none of these places is lost.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.broker_url
+
+    @cached_property
+    def task_ids(self) -> frozenset[str] | None:
+        """Ids of all tasks that wait or are worked on; None for brokers other than Redis, which are not inspected.
+
+        A task that ends while the queues are read may be among them. No task is missing that was there all the time.
+        """
+        if not is_redis(self._url):
+            return None
+        broker = redis_at(self._url)
+        delivered = set(_delivered(broker))
+        waiting = {task_id for queue in QUEUES.values() for task_id in _waiting(broker, queue)}
+        # Once more: a message that left its queue in between is here now.
+        return frozenset(delivered | waiting | set(_delivered(broker)))
+
+    def is_lost(self, task_id: str) -> bool:
+        """Whether the broker does not hold a task; False where the broker is not inspected."""
+        return self.task_ids is not None and task_id not in self.task_ids
+
+
 def plan_id(job: str) -> str:
-    """The id of the task that plans a job."""
+    """Return the id of the task that plans a job."""
     return f"plan:{job}"
 
 
 def unit_id(plan: Plan, unit: int) -> str:
-    """The id of the task that stages a unit."""
+    """Return the id of the task that stages a unit."""
     return f"{plan.request.operation}:{plan.request.job}:{plan.round}:{unit}"
 
 
 def job_of_unit(task_id: str) -> str:
-    """The job of the unit that a task of this id stages."""
+    """Return the job whose unit the task of this id stages."""
     return task_id.partition(":")[2].rsplit(":", 2)[0]
+
+
+def _waiting(broker: redis.Redis, queue: str) -> Iterator[str]:
+    """Read a queue from the end where messages arrive: messages taken at the other end then move none of the rest."""
+    for start in itertools.count(step=_PAGE):
+        texts = cast("list[str]", broker.lrange(queue, start, start + _PAGE - 1))
+        yield from _task_ids(json.loads(text) for text in texts)
+        if not texts:
+            return
+
+
+def _delivered(broker: redis.Redis) -> Iterator[str]:
+    texts = (text for _, text in broker.hscan_iter(_UNACKNOWLEDGED, count=_PAGE))
+    yield from _task_ids(json.loads(text)[0] for text in texts)
+
+
+def _task_ids(messages: Iterable[dict[str, dict[str, str]]]) -> Iterator[str]:
+    return (message["headers"]["id"] for message in messages)

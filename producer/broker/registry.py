@@ -1,7 +1,7 @@
-"""The board: what a Redis keeps beside the queue, so that people and jobs find each other.
+"""The registry of jobs in Redis: reports of ended jobs, recent jobs, and locks of tables.
 
-It holds reports of ended jobs, the list of recent jobs, and who may work on a table. All of it saves work or eyes and
-none of it keeps data right: a lost board loses no work. Without a Redis every method answers as an empty board does.
+It saves work and informs people, and correctness does not depend on it: if Redis loses it, no work is lost. Without
+Redis every method behaves as with an empty registry.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 _DAY = 86_400
 _PREFIX = "icefleet"
-_RECENT = 1000  # jobs that are listed
-_PLANNING = 300  # seconds that a plan may take
+_RECENT = 1000  # jobs kept in the list
+_PLANNING = 300  # seconds that planning may take
 
-#: Deletes a key only while it still holds our value: compare and delete in one step.
+#: Delete a key only if it still holds the given value.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 
 
-class Board:
-    """Reports, recent jobs and locks; every method is one round trip or two."""
+class JobRegistry:
+    """Reports, recent jobs and locks. Every method takes one or two round trips."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.redis_url
@@ -49,7 +49,11 @@ class Board:
         return redis_at(self._url)
 
     def check(self) -> None:
-        """Refuse with the likely cause when Redis does not answer."""
+        """Check that Redis answers.
+
+        Raises:
+            Refused: It does not answer; the sentence names the likely cause.
+        """
         if not self:
             return
         from redis.exceptions import RedisError
@@ -62,13 +66,13 @@ class Board:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def enqueue(self, request: Request) -> str:
-        """Note a job that waits for its turn; returns the id of an equal one that is waiting already."""
+        """Enqueue a job; return its id, or the id of an equal job that is already waiting."""
         if not self:
             return request.job
         key = self._waiting(request)
         if not self._redis.set(key, request.job, nx=True, ex=_DAY):
             waiting = cast("str | None", self._redis.get(key))
-            # Ours: the answer was lost on the way, and the client has asked again.
+            # If it is this job, Redis' answer was lost and the client repeated the command.
             if waiting is not None and waiting != request.job and self.report(waiting) is None:
                 return waiting
             self._redis.set(key, request.job, ex=_DAY)
@@ -76,12 +80,12 @@ class Board:
         pipe.zadd(f"{_PREFIX}:jobs", {request.job: request.submitted})
         pipe.zremrangebyrank(f"{_PREFIX}:jobs", 0, -_RECENT - 1)
         pipe.rpush(self._key("queue", request), encode(request))
-        pipe.set(f"{_PREFIX}:sent:{request.job}", _PLANNING, ex=_PLANNING)  # as sent() does
+        pipe.set(f"{_PREFIX}:sent:{request.job}", _PLANNING, ex=_PLANNING)  # as mark_sent() does
         pipe.execute()
         return request.job
 
-    def start(self, request: Request) -> bool:
-        """Take the table for a job; False while another one has it."""
+    def lock(self, request: Request) -> bool:
+        """Lock the table for a job; return False while another job holds the lock."""
         if not self:
             return True
         running = self._key("running", request)
@@ -90,72 +94,72 @@ class Board:
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         return True
 
-    def keep(self, request: Request) -> None:
-        """Hold the table a while longer, as long as the job has it."""
+    def extend_lock(self, request: Request) -> None:
+        """Extend the job's lock, if it still holds it."""
         if self and cast("str | None", self._redis.get(self._key("running", request))) == request.job:
             self._redis.expire(self._key("running", request), self._lock_seconds)
 
-    def post(self, report: Report) -> None:
-        """Say how a job ended."""
+    def save_report(self, report: Report) -> None:
+        """Save the report of an ended job."""
         if self:
             self._redis.set(f"{_PREFIX}:report:{report.job}", encode(report), ex=self._report_seconds)
 
     def release(self, request: Request) -> Request | None:
-        """Give the table of a job that has ended free; returns the job that waits for it next."""
+        """Release the lock of an ended job; return the next job that waits for the table."""
         if not self:
             return None
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         self._dequeue(request)
         self._redis.eval(_RELEASE, 1, self._key("running", request), request.job)
-        return self._head(self._key("queue", request))
+        return self._first(self._key("queue", request))
 
     def report(self, job: str) -> Report | None:
-        """How a job ended."""
+        """Return the report of an ended job, or None if it is missing or unreadable."""
         text = cast("str | None", self._redis.get(f"{_PREFIX}:report:{job}")) if self else None
         try:
-            return decode(text, Report, f"{job} on the board") if text else None
-        except Corrupt as error:  # storage and the table's history tell, too
+            return decode(text, Report, f"of {job} in Redis") if text else None
+        except Corrupt as error:  # storage and the table's history have the result too
             log.warning("%s", error)
             return None
 
     def jobs(self) -> list[tuple[str, float]]:
-        """Recent jobs with the time of their submission, newest first."""
+        """Return recent jobs with the times of their submission, newest first."""
         if not self:
             return []
         return cast("list[tuple[str, float]]", self._redis.zrange(f"{_PREFIX}:jobs", 0, -1, desc=True, withscores=True))
 
     def knows(self, job: str) -> bool:
-        """Whether the job was submitted here."""
+        """Return whether the job was submitted through this Redis."""
         return bool(self) and self._redis.zscore(f"{_PREFIX}:jobs", job) is not None
 
-    def heads(self) -> list[Request]:
-        """Of each table the job that runs, or is to run next: a job leaves the queue when it has ended."""
+    def next_requests(self) -> list[Request]:
+        """Return for each table the job that runs or is next: a job leaves the queue when it has ended."""
         keys = list(self._redis.scan_iter(f"{_PREFIX}:queue:*")) if self else []
-        return [head for key in keys if (head := self._head(key)) is not None]
+        return [first for key in keys if (first := self._first(key)) is not None]
 
     # -- messages ----------------------------------------------------------------------------------------------
 
     def may_send_again(self, job: str, seconds: int) -> bool:
-        """Whether the time is over for which a job's messages were sent; counts as sending them now."""
+        """Return whether a job's messages are due to be sent again; if so, mark them as sent now."""
         return not self or bool(self._redis.set(f"{_PREFIX}:sent:{job}", seconds, nx=True, ex=seconds))
 
-    def sent(self, job: str, seconds: int = _PLANNING) -> None:
-        """Note that a job's messages were sent, and that so many seconds may pass before all of them are done."""
+    def mark_sent(self, job: str, seconds: int = _PLANNING) -> None:
+        """Mark a job's messages as sent, and not due again for so many seconds."""
         if self:
             self._redis.set(f"{_PREFIX}:sent:{job}", seconds, ex=seconds)
 
-    def rested(self, job: str, seconds: int) -> bool:
-        """Whether a job's messages were sent at least so many seconds ago, by the clock of Redis."""
+    def sent_before(self, job: str, seconds: int) -> bool:
+        """Return whether a job's messages were sent at least so many seconds ago, by the clock of Redis."""
         key = f"{_PREFIX}:sent:{job}"
-        lasts = cast("str | None", self._redis.get(key)) if self else None
-        return lasts is None or float(lasts) - self._redis.ttl(key) >= seconds
+        seconds_due = cast("str | None", self._redis.get(key)) if self else None
+        return seconds_due is None or float(seconds_due) - self._redis.ttl(key) >= seconds
 
-    def _head(self, key: str) -> Request | None:
-        """The first of a queue, if this process can read it; what nobody can read is dropped on the way."""
+    def _first(self, key: str) -> Request | None:
+        """Return the first request of a queue if this version can read it; drop unreadable ones before it."""
         while text := cast("str | None", self._redis.lindex(key, 0)):
             try:
                 return decode(text, Request, f"of the first job in {key}")
-            except Newer as error:  # for a sweeper of its version
+            except Newer as error:  # a sweeper of that version handles it
                 log.warning("%s", error)
                 return None
             except Corrupt as error:
@@ -164,7 +168,7 @@ class Board:
         return None
 
     def _dequeue(self, request: Request) -> None:
-        """Take a job out of its queue; another version may have written it there in other words."""
+        """Remove a job from its queue, by id: another version may have encoded it differently."""
         key = self._key("queue", request)
         for text in cast("list[str]", self._redis.lrange(key, 0, -1)):
             with suppress(Corrupt, Newer):
@@ -172,10 +176,10 @@ class Board:
                     self._redis.lrem(key, 0, text)
 
     def _waiting(self, request: Request) -> str:
-        """The key that equal requests share."""
-        asked = (request.operation, request.where, request.all_or_nothing, sorted(request.options.items()))
-        return self._key("waiting", request) + ":" + hashlib.sha256(repr(asked).encode()).hexdigest()[:12]
+        """Return the key that equal requests share."""
+        content = (request.operation, request.where, request.all_or_nothing, sorted(request.options.items()))
+        return self._key("waiting", request) + ":" + hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
     def _key(self, kind: str, request: Request) -> str:
-        # One job at a time, of whatever kind: two would only make conflicts for each other.
+        # One job at a time, of any operation: two would conflict with each other.
         return f"{_PREFIX}:{kind}:{request.catalog}:{request.table}:{request.branch}"

@@ -11,14 +11,14 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.cli import render as view
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.redaction import masked
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table
 from producer.model.job import Report, Request, Status
-from producer.planning.planner import check
+from producer.planning.planner import check_request
 
 #: What to do where storage refuses to work, by the system's error number.
 _HINTS: Final = {
@@ -56,7 +56,7 @@ def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 def connected(fleet: Fleet) -> Fleet:
     """A fleet whose Redis answers, if it has one; else refused."""
-    Board(fleet.settings).check()
+    JobRegistry(fleet.settings).check()
     return fleet
 
 
@@ -90,9 +90,9 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             raise Refused(Reason.USAGE, sentence)
         with suggesting(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
-        check(table, request)  # refuse at the start what would be refused later
+        check_request(table, request)  # refuse at the start what would be refused later
         with view.bar(request.table, quiet=as_json or no_wait) as bar:
-            job = fleet.submit(request, told=bar.told)
+            job = fleet.submit(request, on_progress=bar.update)
             if no_wait:
                 queued = {"job": job.id, "table": request.table, "status": "queued"}
                 print_json(queued) if as_json else click.echo(job.id)

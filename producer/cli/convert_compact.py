@@ -21,7 +21,7 @@ from producer.cli.common import (
 )
 from producer.common.errors import Reason, Refused
 from producer.model.job import Operation, Request
-from producer.planning.options import NAMES, text_of
+from producer.planning.compact.options import NAMES, text_of
 
 #: Bytes that a target is taken for a mistake below, where it has no unit.
 _SMALLEST: Final = 1 << 16

@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from producer.broker.leases import Holder
-from producer.common.sizes import size_text
+from producer.common.sizes import count_text, size_text
 from producer.job import Progress as JobProgress
 from producer.job_list import JobLine
-from producer.model.job import Operation, Report, Status
+from producer.model.job import Report, Status
 from producer.model.plan import Plan, Rewrite
-from producer.model.wording import compaction_text, conversion_text, counted
+from producer.planning.operations import OPERATIONS
 
 #: Results go to standard output, progress and refusals to standard error, so that programs can listen.
 out = Console(soft_wrap=True, highlight=False)
@@ -80,7 +80,7 @@ def _compaction_units(plan: Plan) -> Table:
 
 def _sum_up(table: Table, plan: Plan) -> None:
     if len(plan.units) > _SHOWN:
-        table.add_row("…", counted(len(plan.units) - _SHOWN, "more unit"))
+        table.add_row("…", count_text(len(plan.units) - _SHOWN, "more unit"))
 
 
 def _show_conversion(plan: Plan) -> None:
@@ -88,8 +88,8 @@ def _show_conversion(plan: Plan) -> None:
     leaving = sum(r.complete for r in plan.retirements)
     staying = len(plan.retirements) - leaving
     out.print(
-        f"{counted(leaving, 'equality delete file')} {'becomes' if leaving == 1 else 'become'} {kind}: "
-        f"{counted(len(plan.units), 'unit')}, {counted(sum(u.files for u in plan.units), 'data file')}, "
+        f"{count_text(leaving, 'equality delete file')} {'becomes' if leaving == 1 else 'become'} {kind}: "
+        f"{count_text(len(plan.units), 'unit')}, {count_text(sum(u.files for u in plan.units), 'data file')}, "
         f"{size_text(sum(u.cost for u in plan.units))} to read."
     )
     if staying:
@@ -100,12 +100,14 @@ def _show_conversion(plan: Plan) -> None:
 
 def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
     units = [unit for unit in plan.units if unit.refused is None]
-    files = sum(max(1, round(unit.output / rewrite.target_size)) for unit in units)
     if units:
+        outputs = sum(max(1, round(unit.output / rewrite.target_size)) for unit in units)
+        rewritten = count_text(sum(u.files for u in units), "data file is", "data files are")
         out.print(
-            f"{counted(sum(u.files for u in units), 'data file is', 'data files are')} rewritten ({rewrite.strategy}) "
-            f"into about {counted(files, 'file')} of {size_text(rewrite.target_size)}: {counted(len(units), 'unit')}, "
-            f"{size_text(sum(u.cost for u in units))} to read, {size_text(sum(u.output for u in units))} to write."
+            f"{rewritten} rewritten ({rewrite.strategy}) "
+            f"into about {count_text(outputs, 'file')} of {size_text(rewrite.target_size)}: "
+            f"{count_text(len(units), 'unit')}, {size_text(sum(u.cost for u in units))} to read, "
+            f"{size_text(sum(u.output for u in units))} to write."
         )
     elif plan.nothing:
         out.print(f"No data file is rewritten: {escape(plan.nothing)}.")
@@ -122,20 +124,20 @@ def show_report(report: Report) -> None:
         return
     out.print(f"[{colour}]{table}: {name}[/{colour}]" + (f" — {escape(report.reason)}" if report.reason else ""))
     if report.snapshot_id is not None:
-        change = compaction_text(report) if report.operation is Operation.COMPACT else conversion_text(report)
+        change = OPERATIONS[report.operation].describe_result(report)
         out.print(f"  {change}; snapshot {report.snapshot_id}")
     if report.units:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
         seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
-        out.print(f"  {counted(report.units, 'unit')}{failed}{seconds}, job {report.job}")
+        out.print(f"  {count_text(report.units, 'unit')}{failed}{seconds}, job {report.job}")
     for failure in report.failures[1:_SHOWN]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
 def show_progress(job: str, now: JobProgress) -> None:
     """How far a job is that has not ended, and who works on it."""
-    shares = [f"{now.done:,} of {counted(now.units, 'unit')}"] if now.units else []
-    shares += [f"{now.files_done:,} of {counted(now.files, 'file')}"] if now.files else []
+    shares = [f"{now.done:,} of {count_text(now.units, 'unit')}"] if now.units else []
+    shares += [f"{now.files_done:,} of {count_text(now.files, 'file')}"] if now.files else []
     out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
     for holder in now.holders[:_SHOWN]:
         out.print(f"  {escape(_holding(holder))}")
@@ -144,7 +146,7 @@ def show_progress(job: str, now: JobProgress) -> None:
 def _holding(holder: Holder) -> str:
     """Who holds a unit since when, how far it is, and when its worker was last seen."""
     since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
-    files = f", {holder.files_done:,} of {counted(holder.files, 'file')}" if holder.files else ""
+    files = f", {holder.files_done:,} of {count_text(holder.files, 'file')}" if holder.files else ""
     partition = f" ({holder.partition})" if holder.partition else ""
     last = f"last seen at {seen}, {holder.silent:.0f} s ago"
     return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
@@ -216,7 +218,7 @@ class Bar:
         self._task = progress.add_task(title, total=None, detail="")
         self._since = time.monotonic()
 
-    def told(self, done: int, units: int, detail: str) -> None:
+    def update(self, done: int, units: int, detail: str) -> None:
         """Move the bar."""
         self._progress.update(self._task, completed=done, total=units or None, detail=detail)
 
@@ -224,7 +226,7 @@ class Bar:
         """Move the bar to where a job stands."""
         waited = time.monotonic() - self._since
         lonely = now.status is Status.QUEUED and waited > _LONELY
-        self.told(now.done, now.units, "queued: is a worker running?" if lonely else now.detail or now.status)
+        self.update(now.done, now.units, "queued: is a worker running?" if lonely else now.detail or now.status)
 
 
 @contextmanager

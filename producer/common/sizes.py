@@ -1,4 +1,7 @@
-"""Sizes as people write and read them, in powers of 1024: ``128MB`` is 134,217,728 bytes, as in Spark and Iceberg."""
+"""Sizes and counts as people write and read them.
+
+Sizes are in powers of 1024: ``128MB`` is 134,217,728 bytes, as in Spark.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,14 @@ def size_text(size: int) -> str:
     if round(size / (1 << (10 * power)), 1) >= 1024 and power < len(_UNITS) - 1:
         power += 1
     return f"{size / (1 << (10 * power)):,.1f} {_UNITS[power]}"
+
+
+def count_text(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun, such as ``1 unit`` or ``1,200 units``.
+
+    Args:
+        number: The number.
+        one: The noun in the singular.
+        many: The noun in the plural, if it takes more than an s.
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -14,7 +14,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from producer.common.errors import Reason, Refused
-from producer.model.job import Operation
 
 MANIFEST_CODEC: Final = "write.manifest.compression-codec"
 MANIFEST_LEVEL: Final = "write.manifest.compression-level"
@@ -68,11 +67,16 @@ def manifest_size(properties: Mapping[str, str]) -> int:
     return int(text)
 
 
-def check_properties(metadata: TableMetadata, operation: Operation) -> None:
-    """Refuse a table whose properties or location cannot be what the operation needs of them.
+def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files: bool) -> None:
+    """Check the table's location and the properties that govern what an operation writes.
+
+    Args:
+        metadata: The table's metadata.
+        data_files: Whether the operation writes data files.
+        delete_files: Whether the operation writes delete files.
 
     Raises:
-        Refused: names the property and its value.
+        Refused: A property has a value that cannot be used; the sentence names both.
     """
     properties = metadata.properties
     try:
@@ -81,10 +85,12 @@ def check_properties(metadata: TableMetadata, operation: Operation) -> None:
         sentence = f"The table's location={metadata.location!r} is not {error}: move the table."
         raise Refused(Reason.CONFIGURATION, sentence) from error
     manifest_codec(properties)
-    for name, check in _checks(metadata, operation):
+    for name, check in _checks(metadata, data_files):
         _check(properties, name, check)
-    prefixes = ("write.parquet",) if operation is Operation.COMPACT else ("write.delete.parquet", "write.parquet")
-    _check_compression(properties, prefixes)
+    if data_files:
+        _check_compression(properties, ("write.parquet",))
+    if delete_files:
+        _check_compression(properties, ("write.delete.parquet", "write.parquet"))
     try:
         load_location_provider(metadata.location, properties)
     except Exception as error:  # it runs code of whoever made the table
@@ -94,7 +100,7 @@ def check_properties(metadata: TableMetadata, operation: Operation) -> None:
         raise _refused(LOCATION_PROVIDER, value, f"a location provider that can be loaded ({error})") from error
 
 
-def _checks(metadata: TableMetadata, operation: Operation) -> Iterator[tuple[str, _Check]]:
+def _checks(metadata: TableMetadata, data_files: bool) -> Iterator[tuple[str, _Check]]:
     yield MANIFEST_SIZE, _positive_long
     yield from ((name, _folder) for name in _FOLDERS)
     yield "schema.name-mapping.default", _name_mapping
@@ -104,7 +110,7 @@ def _checks(metadata: TableMetadata, operation: Operation) -> Iterator[tuple[str
     # What the catalogs that PyIceberg implements look at when they write metadata.
     yield "write.metadata.previous-versions-max", _whole
     yield "write.metadata.delete-after-commit.enabled", _truth
-    if operation is not Operation.COMPACT:
+    if not data_files:
         return
     yield "write.metadata.metrics.max-inferred-column-defaults", _whole
     yield "write.parquet.row-group-size-bytes", _positive

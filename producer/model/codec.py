@@ -1,7 +1,7 @@
-"""What is written for other processes says by which version of its schema: records on storage and messages alike.
+"""Encoding of records and messages with their schema version.
 
-Old and new workers share tables and queues while a fleet is upgraded. What is newer than the reader is sound, and
-somebody else's to do; what does not keep to a version that the reader knows is corrupt.
+Old and new workers share tables and queues while a fleet is upgraded. What has a newer version than the reader knows is
+sound, and left to a process of that version. What does not fit a version that the reader knows is corrupt.
 """
 
 from __future__ import annotations
@@ -16,26 +16,31 @@ from producer.model.job import Value
 
 V = TypeVar("V", bound=Value)
 
-#: What this process writes, and the newest that it reads. It goes up when records or messages get other fields or
-#: another meaning; without a number they count as of version 1.
+#: The version that this process writes, and the newest that it reads. It goes up when fields of records or messages, or
+#: their meanings, change. A record or message without a version has version 1.
 SCHEMA = 1
-#: Where a record says its version.
+#: The field of a record that holds its version.
 FIELD: Final = "schema"
-#: Where a message does: its headers do not crowd its arguments in Flower.
+#: The header of a message that holds its version: in a header it does not crowd the arguments in Flower.
 HEADER: Final = "icefleet-schema"
 
 
 def encode(value: Value) -> str:
-    """A record as it is written: the value's JSON with its version ahead."""
+    """Return a record: the value's JSON, with the schema version first."""
     return f'{{"{FIELD}":{SCHEMA},{value.model_dump_json().removeprefix("{")}'
 
 
 def decode(text: str | bytes, kind: type[V], name: str) -> V:
-    """A record as it was written.
+    """Return the value of a record.
+
+    Args:
+        text: The record.
+        kind: The class of the value.
+        name: The record's name, for errors.
 
     Raises:
-        Corrupt: it is no JSON, or not all of it, or no such record; the sentence has its name.
-        Newer: a later version has written it.
+        Corrupt: The record is not JSON, is incomplete, or does not fit the class.
+        Newer: A later version wrote it.
     """
     try:
         content = json.loads(text.decode() if isinstance(text, bytes) else text)
@@ -51,15 +56,15 @@ def decode(text: str | bytes, kind: type[V], name: str) -> V:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise Corrupt(f"The record {name} cannot be read: {complaint(error)}.") from error
+        raise Corrupt(f"The record {name} cannot be read: {first_problem(error)}.") from error
 
 
 def check_message(version: object) -> None:
-    """Look at the version that a message's headers give, None where they give none.
+    """Check the version in a message's headers; None if they have none.
 
     Raises:
-        Refused: it is none.
-        Newer: a later version has sent it.
+        Refused: It is not a version.
+        Newer: A later version sent the message.
     """
     if version is None:
         return
@@ -69,8 +74,8 @@ def check_message(version: object) -> None:
         raise Newer("The message", version, SCHEMA)
 
 
-def complaint(error: ValidationError) -> str:
-    """What pydantic finds wrong first, in a line."""
+def first_problem(error: ValidationError) -> str:
+    """Return the first problem that pydantic found, in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where}: {first['msg']}" if where else first["msg"]

@@ -1,4 +1,4 @@
-"""What is asked of the fleet and what it answers: requests, where jobs stand, reports. Frozen, kept as JSON."""
+"""Jobs: requests, job ids, states and reports. Frozen values, kept as JSON."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from producer.common.errors import Reason, Refused
 
-#: It is the name of the folder of the job's records.
-_TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
-
 
 class Value(BaseModel):
-    """A frozen value object that knows its JSON."""
+    """A frozen value object that is kept as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Operation(StrEnum):
-    """The kinds of work."""
+    """What can be done to a table.
+
+    The values are the names of commands, queues and task names, and job ids begin with them.
+    """
 
     CONVERT = "convert"
     COMPACT = "compact"
 
 
 class Status(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     QUEUED = "queued"
     PLANNING = "planning"
@@ -48,7 +48,7 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to the job."""
+        """Whether this is a final state."""
         return self in ENDED
 
 
@@ -56,7 +56,7 @@ ENDED = frozenset(
     {Status.COMMITTED, Status.NOTHING_TO_DO, Status.PARTIAL, Status.FAILED, Status.REFUSED, Status.CANCELLED}
 )
 
-#: What may follow what; a status that is missing here is the end.
+#: The allowed transitions; a status that is missing here is final.
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.PLANNING, Status.CANCELLED, Status.REFUSED, Status.FAILED}),
     Status.PLANNING: frozenset({Status.STAGING, Status.COMMITTING}) | ENDED,
@@ -66,9 +66,9 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 
 
 class Request(Value):
-    """What is asked for: one operation on one branch of one table."""
+    """A request for one operation on one branch of one table."""
 
-    #: Says which table it is about, so that a job can be found again without any register.
+    #: The job's id. It names the table, so that a job can be found again without a register.
     job: str
     operation: Operation = Operation.CONVERT
     catalog: str = "default"
@@ -78,7 +78,7 @@ class Request(Value):
     where: str | None = None
     #: Commit all units or none.
     all_or_nothing: bool = False
-    #: How a compaction is to be done, by the names that users know, as they gave them; empty for a conversion.
+    #: Options of the operation, by the names that users know, as they gave them.
     options: dict[str, str] = Field(default_factory=dict)
     submitted: float = 0.0
 
@@ -94,7 +94,11 @@ class Request(Value):
         all_or_nothing: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> Self:
-        """A request with a fresh job id; refuses a table name without a namespace."""
+        """Return a request with a new job id.
+
+        Raises:
+            Refused: The table name has no namespace.
+        """
         if "." not in table.strip(".") or not all(table.split(".")):
             raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
         now = time.time()
@@ -114,16 +118,16 @@ class Request(Value):
 
     @property
     def token(self) -> str:
-        """The part of the job's id that file names carry."""
+        """The last part of the job's id, which file names carry."""
         return JobId.parse(self.job).token
 
 
-#: The last part of a job's id, as requests make it: names of files and folders carry it.
+#: The last part of a job's id, which names of files and folders carry.
 _TOKEN = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
 
 class JobId(Value):
-    """A job's id taken apart: it names its table, so that storage alone can tell how the job stands."""
+    """The parts of a job's id. It names the table, so that the job's state can be read from storage alone."""
 
     operation: Operation
     catalog: str
@@ -132,7 +136,7 @@ class JobId(Value):
 
     @property
     def submitted(self) -> float | None:
-        """When the job was asked for, in seconds since 1970; None where the id names no such time."""
+        """When the job was submitted, in seconds since 1970; None if the id holds no valid time."""
         try:
             return datetime.strptime(f"{self.token[:15]}+0000", "%Y%m%dT%H%M%S%z").timestamp()
         except ValueError:
@@ -140,12 +144,16 @@ class JobId(Value):
 
     @property
     def about(self) -> tuple[Operation, str, str]:
-        """What is done, in which catalog, to which table."""
+        """Operation, catalog and table."""
         return self.operation, self.catalog, self.table
 
     @classmethod
     def parse(cls, job: str) -> Self:
-        """Take ``job`` apart; refuses what is not a job id."""
+        """Return the parts of a job id.
+
+        Raises:
+            Refused: The text is not a job id.
+        """
         parts = job.split(":")
         if len(parts) != 4 or parts[0] not in set(Operation) or not all(parts) or not _TOKEN.fullmatch(parts[3]):
             raise Refused(Reason.UNKNOWN_JOB, f"{job!r:.200} is not a job id: `icefleet jobs` lists them.")
@@ -154,7 +162,7 @@ class JobId(Value):
 
 
 class Failure(Value):
-    """A unit that ended without being staged, or staged without being committed."""
+    """A unit that failed: it was not staged, or not committed."""
 
     unit: int
     partition: str
@@ -162,7 +170,7 @@ class Failure(Value):
 
 
 class Report(Value):
-    """How a job ended, or how far it has come."""
+    """The result of a job, or what it has done so far. Counters that do not apply to its operation are 0."""
 
     job: str
     table: str
@@ -179,15 +187,15 @@ class Report(Value):
     rewritten_data_files: int = 0
     added_data_files: int = 0
     removed_delete_files: int = 0
-    #: Of all files that were removed and added, data and deletes.
+    #: Bytes of all files that were removed and added, data and deletes.
     removed_bytes: int = 0
     added_bytes: int = 0
     seconds: float = 0.0
-    #: A sentence for whoever reads the report: why nothing was done, or what went wrong.
+    #: A sentence that says why nothing was done, or what went wrong.
     reason: str | None = None
     failures: tuple[Failure, ...] = ()
 
     @property
     def exit_status(self) -> int:
-        """What the command line exits with."""
+        """The exit status of the command line."""
         return {Status.PARTIAL: 3, Status.REFUSED: 2, Status.FAILED: 1, Status.CANCELLED: 1}.get(self.status, 0)

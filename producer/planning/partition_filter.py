@@ -1,4 +1,4 @@
-"""Which partitions a ``--where`` selects."""
+"""The partition filter: which partitions a ``--where`` selects."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ from producer.common.errors import Reason, Refused
 from producer.iceberg.partitions import partition_path, partition_type
 
 
-class Selection:
+class PartitionFilter:
     """A filter that selects whole partitions.
 
-    A partition of the default spec is either selected or not; one that the filter would cut in two is refused. A
-    partition of an older spec is selected when all of its rows are.
+    A partition of the default spec is either selected or not; a filter that selects only a part of one is refused. A
+    partition of an older spec is selected if all of its rows are.
+
+    Args:
+        where: The expression as PyIceberg parses it; None selects every partition.
+        metadata: The table's metadata.
 
     Raises:
-        Refused: the expression cannot be parsed, names an unknown column, or one that does not partition the table.
+        Refused: The expression cannot be parsed, or names a column that is unknown or does not partition the table.
     """
 
     def __init__(self, where: str | None, metadata: TableMetadata) -> None:
@@ -44,17 +48,17 @@ class Selection:
             self._check_columns(where)
 
     @property
-    def everything(self) -> bool:
-        """Whether no filter was given."""
+    def selects_all(self) -> bool:
+        """Whether there is no filter."""
         return self._where is None
 
     def selects(self, spec_id: int, partition: Record) -> bool:
-        """Whether the partition belongs to the selection.
+        """Return whether the filter selects a partition.
 
         Raises:
-            Refused: only a part of the partition does.
+            Refused: The filter selects only a part of it.
         """
-        if self.everything:
+        if self.selects_all:
             return True
         if spec_id not in self._evaluators:
             self._evaluators[spec_id] = self._evaluators_of(self._metadata.specs()[spec_id])
@@ -92,7 +96,7 @@ def _parse(where: str, schema: Schema) -> BooleanExpression:
     except ParseException as error:
         sentence = f"--where {where!r} cannot be understood from character {error.loc + 1} on"
         raise Refused(Reason.WHERE, f"{sentence}; an example: day = '2024-05-01' and region = 'eu'.") from error
-    except Exception as error:  # literals raise what they like
+    except Exception as error:  # PyIceberg's literals raise errors of many kinds
         raise Refused(Reason.WHERE, f"--where {where!r} cannot be understood: {error}.") from error
     try:
         bind(schema, expression, True)

@@ -1,4 +1,4 @@
-"""The planner: one snapshot's metadata becomes a plan. It reads manifests only; nothing is written here."""
+"""The planner: one snapshot's metadata becomes a plan. Reads manifests, writes nothing."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from producer.common.errors import Reason, Refused
 from producer.common.gc_pause import uncollected
 from producer.iceberg.table_properties import check_properties
 from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
-from producer.iceberg.unsupported_columns import column_that_is_not_rewritten
-from producer.model.job import Operation, Report, Request
+from producer.model.job import Report, Request
 from producer.model.plan import Plan
-from producer.planning.compact import CompactionPlanning
-from producer.planning.convert import ConversionPlanning
-from producer.planning.options import Options
-from producer.planning.partition_filter import Selection
-from producer.planning.rewrite_options import resolve
-from producer.planning.units import Planned
+from producer.planning.operations import OPERATIONS
+from producer.planning.partition_filter import PartitionFilter
+from producer.planning.units import PlanWithUnits
 
 SUPPORTED_VERSIONS = (2, 3)
 
 
 def branch_head(table: Table, branch: str) -> Snapshot | None:
-    """The snapshot that a branch points to; None for the main branch of an empty table.
+    """Return the snapshot that a branch points to, or None for the main branch of an empty table.
 
     Raises:
-        Refused: there is no such branch, or it is a tag.
+        Refused: There is no such branch, or it is a tag.
     """
     ref = table.metadata.refs.get(branch)
     if ref is None:
@@ -42,12 +38,15 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
     return table.metadata.snapshot_by_id(ref.snapshot_id)
 
 
-def check(table: Table, request: Request) -> str | None:
-    """What can be said from the table's metadata alone: a sentence when there is nothing to do.
+def check_request(table: Table, request: Request) -> str | None:
+    """Check a request against the table's metadata alone.
+
+    Returns:
+        A sentence if there is nothing to do, else None.
 
     Raises:
-        Refused: the format version, the branch, the filter, the options, the table's properties or a column's type do
-            not allow it.
+        Refused: The format version, the branch, the filter, the options, the table's properties or the type of a column
+            do not allow the request.
     """
     version = table.metadata.format_version
     if version > max(SUPPORTED_VERSIONS):
@@ -55,17 +54,12 @@ def check(table: Table, request: Request) -> str | None:
             Reason.FORMAT_VERSION, f"{request.table} has format version {version}; versions 2 and 3 are supported."
         )
     head = branch_head(table, request.branch)
-    Selection(request.where, table.metadata)
-    check_properties(table.metadata, request.operation)
+    PartitionFilter(request.where, table.metadata)
+    operation = OPERATIONS[request.operation]
+    check_properties(table.metadata, data_files=operation.writes_data_files, delete_files=operation.writes_delete_files)
     refuse_what_would_be_lost(table)
-    if request.operation is Operation.COMPACT:
-        resolve(Options.parse(request.options), table.metadata)
-        if (column := column_that_is_not_rewritten(table.schema())) is not None:
-            name = table.schema().find_column_name(column.field_id)
-            sentence = f"Column {name} of {request.table} is of type {column.field_type}: it is not compacted so far."
-            raise Refused(Reason.COLUMN_TYPE, sentence)
-    elif version == 1:
-        return "a table of format version 1 has no row-level deletes"
+    if (nothing := operation.check_table(table, request)) is not None:
+        return nothing
     return "the table has no snapshot" if head is None else None
 
 
@@ -78,22 +72,22 @@ def plan(
     round_: int = 0,
     only: frozenset[str] | None = None,
     before: Report | None = None,
-) -> Planned:
-    """Plan work on the branch's head.
+) -> PlanWithUnits:
+    """Plan a request on the branch's head.
 
     Args:
-        table: Freshly loaded.
-        request: What is asked for.
-        unit_bytes: What one unit reads at most, as long as a single file (compaction: file group) allows.
+        table: A freshly loaded table.
+        request: The request.
+        unit_bytes: Bytes that a unit reads at most, unless a single file (compaction: file group) is larger.
         round_: How many times the job was planned before.
-        only: Paths of what is left to do in a later round: equality deletes, or data files (compaction); None for all.
+        only: What a later round is to work on: paths of equality deletes, or of data files (compaction); None for all.
         before: What earlier rounds did.
 
     Raises:
-        Refused: see :func:`check`.
-        Corrupt: a manifest cannot be read or contradicts the specification.
+        Refused: See :func:`check_request`.
+        Corrupt: A manifest cannot be read or contradicts the specification.
     """
-    nothing = check(table, request)
+    nothing = check_request(table, request)
     head = branch_head(table, request.branch)
     base = Plan(
         request=request,
@@ -107,6 +101,5 @@ def plan(
         before=before,
     )
     if nothing is not None or head is None:
-        return Planned(base, ())
-    planning = CompactionPlanning if request.operation is Operation.COMPACT else ConversionPlanning
-    return planning(table, base, head, unit_bytes, only).planned()
+        return PlanWithUnits(base, ())
+    return OPERATIONS[request.operation].plan(table, base, head, unit_bytes=unit_bytes, only=only)

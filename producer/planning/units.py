@@ -1,11 +1,11 @@
-"""The making of units: the files of a share with every delete that reaches them, as messages carry them."""
+"""Units: bundling file groups into units, and building a unit of data files with every delete that reaches them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 from urllib.parse import quote_plus
 
 from pyiceberg.manifest import FileFormat
@@ -25,22 +25,62 @@ from producer.model.plan import (
     VectorRef,
 )
 
-#: A partition's label, spec id and values in hexadecimal, nulls first.
+#: A sort key of partitions: label, spec id, and values in hexadecimal with nulls first.
 PartitionOrder: TypeAlias = tuple[str, int, tuple[tuple[bool, str], ...]]
 #: A data file with the equality deletes that may remove rows of it.
-Reached: TypeAlias = tuple[LiveFile, tuple[Reach, ...]]
+ReachedFile: TypeAlias = tuple[LiveFile, tuple[Reach, ...]]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A plan and the units it names."""
+class PlanWithUnits:
+    """A plan and its units."""
 
     plan: Plan
     units: tuple[Unit, ...]
 
 
+class FileGroup(Protocol):
+    """Files of one partition that one unit works on together. Each operation has its own class."""
+
+    @property
+    def label(self) -> str:
+        """The partition, for people."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes that will be read."""
+
+    @property
+    def refused(self) -> str | None:
+        """Why the group is refused, or None."""
+
+
+G = TypeVar("G", bound=FileGroup)
+
+
+def bundle(groups: Iterable[G], limit: int) -> Iterator[tuple[G, ...]]:
+    """Bundle small groups, in order, up to ``limit`` bytes; a refused group stays apart, so that only it fails."""
+    bundled: list[G] = []
+    for group in groups:
+        if group.refused is not None:
+            yield (group,)
+            continue
+        if bundled and sum(g.cost for g in bundled) + group.cost > limit:
+            yield tuple(bundled)
+            bundled = []
+        bundled.append(group)
+    if bundled:
+        yield tuple(bundled)
+
+
+def bundle_label(groups: Sequence[FileGroup]) -> str:
+    """Return the label of a bundle: its first group, and how many more there are."""
+    first = groups[0].label
+    return first if len(groups) == 1 else f"{first} +{len(groups) - 1} more"
+
+
 @dataclass(frozen=True)
-class Applied:
+class AppliedDeletes:
     """Every delete that reaches some data files, each once."""
 
     equality: tuple[tuple[LiveFile, Group], ...]
@@ -49,12 +89,12 @@ class Applied:
 
     @property
     def all(self) -> tuple[LiveFile, ...]:
-        """All of them, whatever their kind."""
+        """All of them, of every kind."""
         return (*(delete for delete, _ in self.equality), *self.positions, *self.vectors)
 
 
-def reaching(files: Iterable[Reached]) -> Iterator[tuple[LiveFile, Group]]:
-    """The equality deletes that reach some data files, each once; effort grows with the number of both, added up."""
+def equality_deletes_of(files: Iterable[ReachedFile]) -> Iterator[tuple[LiveFile, Group]]:
+    """Yield the equality deletes that reach some data files, each once, in time linear in files and deletes."""
     starts: dict[Group, int] = {}
     for _, reaches in files:
         for reach in reaches:
@@ -64,16 +104,16 @@ def reaching(files: Iterable[Reached]) -> Iterator[tuple[LiveFile, Group]]:
             yield delete, group
 
 
-class UnitMaker:
-    """Makes units out of the files of one snapshot."""
+class UnitBuilder:
+    """Builds units from the files of one snapshot."""
 
     def __init__(self, metadata: TableMetadata, index: DeleteIndex, deletes: Iterable[LiveFile]) -> None:
         self._metadata = metadata
         self._index = index
         self._deletes = deletes
 
-    def applied(self, files: Sequence[Reached]) -> Applied:
-        """The deletes that reach ``files``; effort grows with their number, not with how often each reaches."""
+    def applied_deletes(self, files: Sequence[ReachedFile]) -> AppliedDeletes:
+        """Return the deletes that reach data files, in time linear in files and deletes."""
         shared: dict[Positions, int] = {}
         own: list[LiveFile] = []
         vectors: list[LiveFile] = []
@@ -83,16 +123,16 @@ class UnitMaker:
             if (positions := self._index.shared_positions(file)) is not None:
                 start = positions.start(file.sequence_number)
                 shared[positions] = min(start, shared.get(positions, start))
-            # One of another partition does not apply, whatever it names.
+            # A position delete file of another partition does not apply, even if it names the file.
             own += [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
-        return Applied(
-            equality=tuple(reaching(files)),
+        return AppliedDeletes(
+            equality=tuple(equality_deletes_of(files)),
             positions=(*(delete for p, start in shared.items() for delete in p.deletes[start:]), *own),
             vectors=tuple(vectors),
         )
 
-    def unit(self, header: UnitHeader, files: Sequence[Reached], applied: Applied) -> Unit:
-        """A unit of ``files``, with its scopes in the order of their first files."""
+    def unit(self, header: UnitHeader, files: Sequence[ReachedFile], applied: AppliedDeletes) -> Unit:
+        """Return a unit of data files, with its scopes in the order of their first files."""
         scope_of = {key: number for number, key in enumerate(dict.fromkeys(file.partition_key for file, _ in files))}
         samples = {file.partition_key: file for file, _ in reversed(files)}
         return Unit(
@@ -122,7 +162,7 @@ class UnitMaker:
         )
 
     def scope(self, file: LiveFile) -> Scope:
-        """The partition of a file."""
+        """Return the partition of a file."""
         spec = self._metadata.specs()[file.spec_id]
         return Scope(
             spec_id=file.spec_id,
@@ -131,7 +171,7 @@ class UnitMaker:
         )
 
     def label(self, file: LiveFile) -> str:
-        """What a person reads of a file's partition; the text ``null`` is quoted, which tells it from a null value."""
+        """Return a file's partition for people; the text ``null`` is quoted to tell it from a null value."""
         spec = self._metadata.specs()[file.spec_id]
         parts = partition_path(self._metadata, spec, file.partition).split("/")
         for position, field in enumerate(spec.fields):
@@ -140,20 +180,20 @@ class UnitMaker:
         return "/".join(parts) or "unpartitioned"
 
     def order(self, file: LiveFile) -> PartitionOrder:
-        """What partitions are sorted by: as a person reads them, and those that look alike by their values.
+        """Return the sort key of a file's partition: its label, then its spec and encoded values.
 
-        Values themselves do not compare: null is of no type, and NaN is in no order.
+        The values themselves cannot be compared: null has no type, and NaN has no order.
         """
         scope = self.scope(file)
         return scope.label, scope.spec_id, tuple((value is not None, value or "") for value in scope.values)
 
-    def refusal(self, reached: Reached) -> str | None:
-        """Why a data file with its deletes cannot be worked on; a sentence that names the file at fault."""
+    def refusal(self, reached: ReachedFile) -> str | None:
+        """Return why a data file and its deletes cannot be read, naming the file, or None if they can."""
         file, reaches = reached
         if (reason := _unreadable(file)) is not None:
             return reason
         if self._unreadable_deletes:
-            for delete in self.applied([reached]).all:
+            for delete in self.applied_deletes([reached]).all:
                 if (reason := self._unreadable_deletes.get(delete.path)) is not None:
                     return reason
         for reach in reaches:
@@ -183,7 +223,7 @@ class UnitMaker:
 
 
 def vector_ref(vector: LiveFile) -> VectorRef:
-    """Where a live deletion vector lies."""
+    """Return the location of a live deletion vector."""
     assert vector.content_offset is not None
     assert vector.content_size is not None
     return VectorRef(
@@ -191,8 +231,8 @@ def vector_ref(vector: LiveFile) -> VectorRef:
     )
 
 
-def refused_label(reasons: Sequence[str]) -> str:
-    """The reasons of several refused files in one sentence: the first, and how many more there are."""
+def refusal_summary(reasons: Sequence[str]) -> str:
+    """Return the first reason, and how many more files are refused."""
     return reasons[0] + (f" (and {len(reasons) - 1} more files)" if len(reasons) > 1 else "")
 
 

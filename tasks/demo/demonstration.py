@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 
 from producer.common.errors import Failed, Reason, Refused
 from producer.common.settings import Settings
+from producer.common.sizes import count_text
 from producer.model.job import Report, Status
-from producer.model.wording import compaction_text, conversion_text, counted
+from producer.planning.operations import OPERATIONS
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
 from tasks.demo.maintenance import compact, convert
 from tasks.demo.outcome import Outcome, Reports, States
@@ -64,7 +65,7 @@ def load_table(place: Place, size: Size, page: Page, *, summed: bool = True) -> 
             step.advance()
         step.result = (
             f"loaded {stream.truth.rows:,} rows of TPC-H lineitem into {TABLE}: "
-            f"{counted(Files.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
+            f"{count_text(Files.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
         )
     return stream
 
@@ -77,9 +78,9 @@ def run_stream(stream: Stream, size: Size, page: Page) -> None:
             done.append(stream.change())
             step.advance()
         step.result = (
-            f"a stream committed {counted(len(done), 'batch', 'batches')}: "
-            f"{counted(sum(b.updated for b in done), 'row')} updated, {sum(b.deleted for b in done):,} deleted, "
-            f"{counted(sum(b.delete_files for b in done), 'equality delete file')}"
+            f"a stream committed {count_text(len(done), 'batch', 'batches')}: "
+            f"{count_text(sum(b.updated for b in done), 'row')} updated, {sum(b.deleted for b in done):,} deleted, "
+            f"{count_text(sum(b.delete_files for b in done), 'equality delete file')}"
         )
 
 
@@ -118,14 +119,14 @@ def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
     streamed = look(table, size, page, "with its equality deletes")
     with page.step("converting", live=False) as step:
         conversion = _committed("conversion", convert(place))
-        step.result = f"converted: {conversion_text(conversion)}; snapshot {conversion.snapshot_id}"
+        step.result = f"converted: {_result_text(conversion)}"
     converted = look(table, size, page, "after the conversion")
     with page.step("converting again", live=False) as step:
         convert_again = convert(place)
         step.result = f"converted again: {convert_again.reason or convert_again.status}"
     with page.step("compacting", live=False) as step:
         compaction = _committed("compaction", compact(place))
-        step.result = f"compacted: {compaction_text(compaction)}; snapshot {compaction.snapshot_id}"
+        step.result = f"compacted: {_result_text(compaction)}"
     compacted = look(table, size, page, "after the compaction")
     with page.step("compacting again", live=False) as step:
         compact_again = compact(place)
@@ -135,6 +136,10 @@ def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
         Reports(conversion, convert_again, compaction, compact_again),
         stream.truth,
     )
+
+
+def _result_text(report: Report) -> str:
+    return f"{OPERATIONS[report.operation].describe_result(report)}; snapshot {report.snapshot_id}"
 
 
 def _committed(what: str, report: Report) -> Report:

@@ -49,7 +49,7 @@ def _maintain_here(catalog: str, operation: Operation) -> str:
     try:
         with bar(TABLE) as shown:
             request = Request.new(TABLE, catalog=catalog, operation=operation)
-            return Fleet().submit(request, told=shown.told).wait(progress=shown.show).model_dump_json()
+            return Fleet().submit(request, on_progress=shown.update).wait(progress=shown.show).model_dump_json()
     except IcefleetError as error:
         return json.dumps({"error": str(error)})
 

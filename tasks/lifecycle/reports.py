@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from producer.common.redaction import masked
-from producer.model.job import Failure, Operation, Report, Request, Status
+from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
-from producer.model.wording import compaction_text, conversion_text
+from producer.planning.operations import OPERATIONS
 from producer.state.commit_history import COUNTS, count
 from tasks.lifecycle.commit import Committed
 
@@ -65,5 +65,5 @@ def sentence(report: Report) -> str:
     """A report in one line."""
     if report.reason:
         return f"{report.status}: {report.reason}"
-    change = compaction_text(report) if report.operation is Operation.COMPACT else conversion_text(report)
+    change = OPERATIONS[report.operation].describe_result(report)
     return f"{report.status}: snapshot {report.snapshot_id}, {change} in {report.seconds} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from producer.broker.messages import CommitOrder, UnitOrder
+from producer.broker.messages import CommitMessage, UnitMessage
 from producer.common.errors import IcefleetError
 from producer.model.job import Failure, JobId, Report, Request, Status
 from tasks.job.context import JobContext
@@ -29,7 +29,7 @@ def surrender_plan(request: Request, error: BaseException) -> Ended:
         return Ended(_abandoned(request, reason))
 
 
-def surrender_unit(order: UnitOrder, location: str | None, error: BaseException) -> Failure | None:
+def surrender_unit(order: UnitMessage, location: str | None, error: BaseException) -> Failure | None:
     """End a unit as failed; None when its job has ended.
 
     Raises:
@@ -42,7 +42,7 @@ def surrender_unit(order: UnitOrder, location: str | None, error: BaseException)
     return fail_unit(context, plan, order.unit, told(error))
 
 
-def surrender_job(order: CommitOrder | UnitOrder, location: str | None, error: BaseException) -> Ended | Waiting:
+def surrender_job(order: CommitMessage | UnitMessage, location: str | None, error: BaseException) -> Ended | Waiting:
     """End a job whose round cannot be committed, or whose end cannot be carried through.
 
     What is committed stays, and its report says so. Where not even the records can be written or deleted any more,

@@ -147,7 +147,7 @@ def strategy(task: Task, app: Celery, consumer: Any, **options: Any) -> Callable
         try:
             Envelope.model_validate(message.headers)
         except ValidationError as error:
-            raise InvalidTaskError(f"its headers are not those of a task: {versions.complaint(error)}") from error
+            raise InvalidTaskError(f"its headers are not those of a task: {versions.first_problem(error)}") from error
         result = handle(message, body, *rest, **named)
         if message.headers.get("eta") and consumer.event_dispatcher:
             # It is a retry that waits for its time: Flower must not show it as a new message.

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 from celery.worker.request import Request
 from redis.exceptions import RedisError
 
-from producer.broker.leases import Holders
-from producer.broker.messages import UnitOrder, order_of
+from producer.broker.leases import Leases
+from producer.broker.messages import UnitMessage, parse_message
 from producer.common.errors import Refused
 from producer.common.settings import Settings
 
@@ -43,7 +43,7 @@ class Lease:
     """
 
     def __init__(self, settings: Settings, job: str, task: str, worker: str) -> None:
-        self._holders = Holders(settings)
+        self._leases = Leases(settings)
         self._interval = settings.lease_seconds / 3
         self._job, self._task, self._worker = job, task, worker
         self._token = process_token(worker, os.getpid())
@@ -53,10 +53,10 @@ class Lease:
 
     def __enter__(self) -> Self:
         """Take the lease, and begin to renew it."""
-        other = self._holders.take(self._job, self._task, self._worker, self._token)
+        other = self._leases.acquire(self._job, self._task, self._worker, self._token)
         if other is not None:
             raise HeldByAnother(f"{other} is working on it")
-        if self._holders:
+        if self._leases:
             self._thread.start()
         return self
 
@@ -73,13 +73,13 @@ class Lease:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(self._interval)
-        _drop(self._holders, self._job, self._task, self._token)
+        _drop(self._leases, self._job, self._task, self._token)
 
     def _renew(self) -> None:
         while not self._stop.is_set():
             renewed = True
             try:
-                self._holders.renew(self._job, self._task, self._token, *self._files)
+                self._leases.renew(self._job, self._task, self._token, *self._files)
             except RedisError as error:
                 renewed = False
                 log.warning("the lease of %s cannot be renewed: %s", self._task, error)
@@ -116,10 +116,10 @@ class UnitRequest(Request):
         if self.worker_pid is None:
             return
         try:
-            order = order_of(UnitOrder, self.kwargs)
+            order = parse_message(UnitMessage, self.kwargs)
         except Refused:
             return
-        _drop(Holders(Settings.load()), order.job, self.id, process_token(self.hostname, self.worker_pid))
+        _drop(Leases(Settings.load()), order.job, self.id, process_token(self.hostname, self.worker_pid))
 
 
 def process_token(worker: str, pid: int) -> str:
@@ -127,9 +127,9 @@ def process_token(worker: str, pid: int) -> str:
     return f"{worker}/{pid}"
 
 
-def _drop(holders: Holders, job: str, task: str, token: str) -> None:
+def _drop(leases: Leases, job: str, task: str, token: str) -> None:
     """Drop a lease if Redis answers; otherwise it lapses."""
     try:
-        holders.drop(job, task, token)
+        leases.release(job, task, token)
     except RedisError as error:
         log.warning("the lease of %s cannot be dropped, it lapses: %s", task, error)

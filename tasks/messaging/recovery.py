@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import redis
 
-from producer.broker.leases import lapse
+from producer.broker.leases import expire_lease
 from producer.broker.queue import QUEUES, STAGING, job_of_unit
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class DeliveryRecovery:
         if not self.broker.eval(_GIVE_BACK, len(keys), *keys, *arguments):
             return None
         if owner.worker and message["headers"].get("task") in STAGING.values():
-            lapse(self.broker, job_of_unit(task), task)
+            expire_lease(self.broker, job_of_unit(task), task)
         reason = f"{owner.worker} no longer works on it" if owner.worker else "no worker holds it"
         log.warning("%s goes to another worker: %s", task, reason)
         return task

@@ -1,6 +1,6 @@
 """The sweeper: finds jobs whose messages were lost, and sends what is missing.
 
-Messages are lost when Redis loses them. Jobs are found on the board and, when that was lost too, at their tables.
+Messages are lost when Redis loses them. Jobs are found on the registry and, when that was lost too, at their tables.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from producer.broker.deliveries import Deliveries
-from producer.broker.queue import Messenger, plan_id, unit_id
-from producer.broker.registry import Board
+from producer.broker.queue import Messenger, QueueInspector, plan_id, unit_id
+from producer.broker.registry import JobRegistry
 from producer.common.errors import IcefleetError, Refused
 from producer.common.settings import Settings
 from producer.iceberg.catalog import open_catalog, open_table, table_names
@@ -32,7 +31,7 @@ def sweep(settings: Settings) -> list[str]:
     A unit whose message is still queued may be sent a second time, which costs a look at storage and no more.
     """
     sweeper, seen, taken = _Sweeper(settings), set(), []
-    heads = sweeper.board.heads()
+    heads = sweeper.registry.next_requests()
     for request, store in working(settings):
         seen.add(request.job)
         try:
@@ -48,9 +47,9 @@ class _Sweeper:
     """One look at all jobs."""
 
     def __init__(self, settings: Settings) -> None:
-        self.board = Board(settings)
+        self.registry = JobRegistry(settings)
         self._messenger = Messenger(settings)
-        self._deliveries = Deliveries(settings)
+        self._queue = QueueInspector(settings)
         self._seconds = settings.visibility_timeout
         self._rest = _REST * settings.sweep_seconds
         self._catalogs = settings.catalog_names
@@ -58,7 +57,7 @@ class _Sweeper:
     def take_up(self, request: Request, store: JobStore) -> bool:
         """Send what is missing of a job that is noted at its table; whether there was anything."""
         job = request.job
-        if store.concluded() or self.board.report(job) is not None:  # its clean-up died, or never began
+        if store.concluded() or self.registry.report(job) is not None:  # its clean-up died, or never began
             self._messenger.commit(job, store.location)
             return True
         plan = store.latest_plan()
@@ -67,38 +66,38 @@ class _Sweeper:
         if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
             self._messenger.commit(job, plan.location)  # safe to run twice, and nothing else ends the job
             return True
-        if not self.board.start(request):
+        if not self.registry.lock(request):
             return False
-        self.board.keep(request)
+        self.registry.extend_lock(request)
         units = self._unsent(plan, store)
         if units:
-            self.board.sent(job, self._seconds)
+            self.registry.mark_sent(job, self._seconds)
             self._messenger.stage(plan, units)
         return bool(units)
 
     def plan_again(self, request: Request) -> bool:
         """Have a job planned whose message is lost, when its table is free; whether it was."""
-        if not self.board.start(request):
+        if not self.registry.lock(request):
             return False
-        if not self.board.may_send_again(request.job, self._seconds):
+        if not self.registry.may_send_again(request.job, self._seconds):
             visited = request.catalog in self._catalogs  # else it may be planned, and nobody has looked
-            if not visited or not self._has_rested(request.job) or not self._deliveries.lost(plan_id(request.job)):
+            if not visited or not self._has_rested(request.job) or not self._queue.is_lost(plan_id(request.job)):
                 return False
-            self.board.sent(request.job)
+            self.registry.mark_sent(request.job)
         self._messenger.plan(request)
         return True
 
     def _unsent(self, plan: Plan, store: JobStore) -> list[int]:
         """Units that nobody is going to stage: all that are left when their time is over, before it those lost."""
         job, pending = plan.request.job, store.at(plan).pending(plan.units)
-        if self.board.may_send_again(job, self._seconds):
+        if self.registry.may_send_again(job, self._seconds):
             return list(pending)
-        if not self._has_rested(job) or self._deliveries.held is None:  # looked at before storage is
+        if not self._has_rested(job) or self._queue.task_ids is None:  # looked at before storage is
             return []
-        return [unit for unit in pending if self._deliveries.lost(unit_id(plan, unit))]
+        return [unit for unit in pending if self._queue.is_lost(unit_id(plan, unit))]
 
     def _has_rested(self, job: str) -> bool:
-        return self.board.rested(job, self._rest)
+        return self.registry.sent_before(job, self._rest)
 
 
 def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
@@ -117,7 +116,7 @@ def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             for operation in Operation:
                 branches = branches_of(table.metadata)
                 found, wrong = JobStore(table.io, table.metadata.location, "", branches).currents(operation)
-                for what in wrong:  # the board may know the job, or somebody newer
+                for what in wrong:  # the registry may know the job, or somebody newer
                     log.warning("%s", what)
                 for current in found:
                     if _about(current, catalog, name):

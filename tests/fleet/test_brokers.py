@@ -15,7 +15,7 @@ import redis
 
 from producer import Fleet, Settings
 from producer.broker.queue import Messenger
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Refused
 from producer.job_list import job_lines
 from producer.model.job import Report, Request, Status
@@ -67,10 +67,10 @@ def encrypted(servers: Start, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 def sentences(url: str) -> list[str]:
-    """What the sender of messages and the board say of an address."""
+    """What the sender of messages and the registry say of an address."""
     settings = Settings(_env_file=None, broker_url=url)  # type: ignore[call-arg]
     found = []
-    for checked in (Messenger(settings), Board(settings)):
+    for checked in (Messenger(settings), JobRegistry(settings)):
         if checked:
             with pytest.raises(Refused) as refused:
                 checked.check()
@@ -120,7 +120,7 @@ class TestHints:
     def test_one_that_works(self, locked: int) -> None:
         settings = Settings(_env_file=None, broker_url=f"redis://:correct-horse@127.0.0.1:{locked}/0")  # type: ignore[call-arg]
         Messenger(settings).check()
-        Board(settings).check()
+        JobRegistry(settings).check()
 
 
 class TestWithoutRedis:
@@ -191,10 +191,10 @@ class TestList:
         return Fleet(Settings(_env_file=None, broker_url=f"redis://127.0.0.1:{servers()}/0"))  # type: ignore[call-arg]
 
     def test_of_catalogs_and_tables(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        board = Board(fleet.settings)
+        registry = JobRegistry(fleet.settings)
         requests = [Request.new(table, catalog=catalog) for catalog, table in (("default", "db.a"), ("prod", "db.a"))]
         for request in requests:
-            board.enqueue(request)
+            registry.enqueue(request)
         default, prod = (request.job for request in requests)
         redis.Redis.from_url(fleet.settings.redis_url).zadd("icefleet:jobs", {"of:another:version": 1})
         monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: local_catalog(tmp_path, name))
@@ -204,13 +204,15 @@ class TestList:
             fleet.jobs("db.b")
 
     def test_by_status(self, fleet: Fleet) -> None:
-        board = Board(fleet.settings)
+        registry = JobRegistry(fleet.settings)
         for number, status in enumerate((Status.FAILED, Status.COMMITTED, Status.FAILED)):
             request = Request.new(f"db.t{number}")
-            board.enqueue(request)
+            registry.enqueue(request)
             reason = "the disk is full" if status is Status.FAILED else None
-            board.post(Report(job=request.job, table=request.table, status=status, units=2, seconds=7.5, reason=reason))
-        jobs = [fleet.job(job) for job, _ in board.jobs()]
+            registry.save_report(
+                Report(job=request.job, table=request.table, status=status, units=2, seconds=7.5, reason=reason)
+            )
+        jobs = [fleet.job(job) for job, _ in registry.jobs()]
         failed = job_lines(jobs, limit=9, statuses=["failed"])
         assert {line.table for line in failed} == {"db.t0", "db.t2"}
         assert {(line.seconds, line.reason, line.done) for line in failed} == {(7.5, "the disk is full", 2)}

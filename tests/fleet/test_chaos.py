@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from producer.broker.queue import Messenger
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.model.job import Report, Request, Status
 from producer.model.staged import Staged
 from tasks.job.context import JobContext
@@ -104,7 +104,7 @@ def test_what_is_left_of_a_job_that_has_been_reported_is_deleted(fleet: LocalFle
         job = case.start()
         fleet.planned(job.id)
         failed = Report(job=job.id, table=case.table.identifier, status=Status.FAILED, reason="it could not be read")
-        Board(fleet.settings).post(failed)
+        JobRegistry(fleet.settings).save_report(failed)
         fleet.processes.wait_for("clean-up", lambda: not fleet.records(case.table.identifier))
     assert job.wait(10) == failed
     fleet.settle()

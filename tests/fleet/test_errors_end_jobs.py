@@ -18,7 +18,7 @@ from kombu import Connection
 from pyiceberg.exceptions import RESTError
 
 from producer.broker.queue import QUEUES, Messenger
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.settings import Settings
 from producer.model.job import Request, Status
@@ -78,7 +78,7 @@ STEPS = {
     "note the commit": "tasks.lifecycle.commit.InFlight.begin",
     "swap": "tests.support.faulty.InMemoryCatalog.commit_table",
     "clean up": "tasks.lifecycle.ending.clean_up",
-    "post the report": "producer.broker.registry.Board.post",
+    "post the report": "producer.broker.registry.JobRegistry.save_report",
 }
 
 
@@ -141,7 +141,7 @@ def fleet(server: LocalFleet, catalog: FaultyCatalog, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("kind", ERRORS)
 def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    request, board = Request.new("db.t"), Board(fleet.settings)
+    request, registry = Request.new("db.t"), JobRegistry(fleet.settings)
     calls = 0
     with monkeypatch.context() as patch:
 
@@ -151,19 +151,19 @@ def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, m
             raise ERRORS[kind]()
 
         patch.setattr(STEPS[step], fault)
-        board.enqueue(request)
+        registry.enqueue(request)
         Messenger(fleet.settings).plan(request)
         for _ in range(4):  # the sweeper takes up what has not ended
             fleet.run()
-            if not board.heads():
+            if not registry.next_requests():
                 break
             fleet.jobs.wait(90_000)  # a day and more, after which nobody waits for an answer
             Messenger(fleet.settings).commit(request.job, stream.table.location())
     assert calls > 0
     if step == "post the report":
-        assert board.heads() == []  # nobody can be told, and the next job has the table
+        assert registry.next_requests() == []  # nobody can be told, and the next job has the table
         return
-    report = board.report(request.job)
+    report = registry.report(request.job)
     assert report is not None
     committed = step == "clean up"
     assert report.status in ((Status.COMMITTED,) if committed else (Status.FAILED, Status.REFUSED)), report
@@ -173,8 +173,8 @@ def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, m
     assert oracle.rows(stream.table) == ROWS
     # The lock is free, and another job has the table.
     following = Request.new("db.t")
-    assert board.start(following)
-    board.release(following)
+    assert registry.lock(following)
+    registry.release(following)
     if committed and is_transient(ERRORS[kind]()):
         Messenger(fleet.settings).commit(request.job, stream.table.location())  # by the sweeper, when it has passed
         fleet.run(100)

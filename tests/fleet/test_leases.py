@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from producer.broker.leases import Holders
+from producer.broker.leases import Leases
 from producer.common.settings import Settings
 from tasks.messaging.lease import HeldByAnother, Lease
 from tasks.messaging.recovery import OWNERS, DeliveryRecovery, beats_key
@@ -50,10 +50,10 @@ class TestLease:
 
     def test_one_process_holds_a_unit(self, settings: Settings) -> None:
         with Lease(settings, JOB, TASK, "red@one"):
-            assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") == "red@one"
-            assert [holder.worker for holder in Holders(settings).of(JOB, UNITS)] == ["red@one"]
-        assert Holders(settings).of(JOB, UNITS) == ()
-        assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") is None
+            assert Leases(settings).acquire(JOB, TASK, "blue@two", "blue/1") == "red@one"
+            assert [holder.worker for holder in Leases(settings).holders_of(JOB, UNITS)] == ["red@one"]
+        assert Leases(settings).holders_of(JOB, UNITS) == ()
+        assert Leases(settings).acquire(JOB, TASK, "blue@two", "blue/1") is None
         with pytest.raises(HeldByAnother, match="blue@two"), Lease(settings, JOB, TASK, "red@one"):
             raise AssertionError
 
@@ -61,33 +61,33 @@ class TestLease:
         with Lease(settings, JOB, TASK, "red@one") as lease:
             lease.progress(3, 7)
             time.sleep(2 * LEASE)
-            (holder,) = Holders(settings).of(JOB, UNITS)
+            (holder,) = Leases(settings).holders_of(JOB, UNITS)
             assert (holder.files_done, holder.files, holder.partition) == (3, 7, "part=0")
             assert holder.silent < LEASE
             assert holder.seen - holder.since > LEASE
-            assert Holders(settings).take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+            assert Leases(settings).acquire(JOB, TASK, "blue@two", "blue/1") == "red@one"
 
     def test_one_that_lapsed_is_looked_at_twice(self, settings: Settings) -> None:
         """Redis may have been away: its holder has time to renew it."""
-        holders = Holders(settings)
-        holders.take(JOB, TASK, "red@one", "red/1")
+        leases = Leases(settings)
+        leases.acquire(JOB, TASK, "red@one", "red/1")
         time.sleep(1.1 * LEASE)
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
-        holders.renew(JOB, TASK, "red/1", 1, 2)
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        leases.renew(JOB, TASK, "red/1", 1, 2)
         time.sleep(0.7 * LEASE)
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") == "red@one"
         time.sleep(0.5 * LEASE)
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one"
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") == "red@one"
         time.sleep(0.6 * LEASE)
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") is None
-        holders.renew(JOB, TASK, "red/1", 2, 2)  # it was only stopped, and goes on
-        holders.drop(JOB, TASK, "red/1")
-        assert [holder.worker for holder in holders.of(JOB, UNITS)] == ["blue@two"]
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") is None
+        leases.renew(JOB, TASK, "red/1", 2, 2)  # it was only stopped, and goes on
+        leases.release(JOB, TASK, "red/1")
+        assert [holder.worker for holder in leases.holders_of(JOB, UNITS)] == ["blue@two"]
 
     def test_without_a_redis_every_unit_is_free(self) -> None:
         none = Settings(_env_file=None, broker_url="memory://")  # type: ignore[call-arg]
         with Lease(none, JOB, TASK, "red@one"), Lease(none, JOB, TASK, "blue@two"):
-            assert Holders(none).of(JOB, UNITS) == ()
+            assert Leases(none).holders_of(JOB, UNITS) == ()
 
 
 class TestDeliveryRecovery:
@@ -116,14 +116,14 @@ class TestDeliveryRecovery:
         self, server: LocalFleet, settings: Settings
     ) -> None:
         """Nobody waits for a second look at it."""
-        holders = Holders(settings)
-        holders.take(JOB, TASK, "red@one", "red/1")
+        leases = Leases(settings)
+        leases.acquire(JOB, TASK, "red@one", "red/1")
         _deliver(server.redis, "t1")
         server.redis.hset(OWNERS, "t1", "red")
         assert self._scan(server, 4)[-1] == [TASK]
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") == "red@one", "it may have been renewed just now"
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") == "red@one", "it may have been renewed just now"
         time.sleep(1.1 * LEASE)
-        assert holders.take(JOB, TASK, "blue@two", "blue/1") is None
+        assert leases.acquire(JOB, TASK, "blue@two", "blue/1") is None
 
     def test_one_that_stops_gives_back_what_it_holds_at_once(self, server: LocalFleet) -> None:
         for tag, worker in (("t1", "red"), ("t2", "blue")):

@@ -14,13 +14,14 @@ import pytest
 from kombu import Connection
 
 from producer import Job
-from producer.broker.queue import COMMIT, CONVERT, LOCATION, PLAN, QUEUES
+from producer.broker.queue import COMMIT, LOCATION, PLAN, QUEUES, STAGING
 from producer.model import codec as versions
 from producer.model.codec import HEADER
-from producer.model.job import Request, Status
+from producer.model.job import Operation, Request, Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, streamed
 
+CONVERT = STAGING[Operation.CONVERT]
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
 EVERYTHING = ("--queues", "plan,commit,sweep,convert", "--concurrency", "1")
@@ -103,10 +104,22 @@ NOT_UNDERSTOOD: dict[str, tuple[str, bytes, str]] = {
     "unknown task": ("icefleet.vacuum", arguments(table="db.t"), "icefleet.vacuum"),
     "no arguments": (PLAN, arguments(), "its job is None"),
     "no names": (COMMIT, arguments("db.t", ID), "its arguments have no names"),
-    "unknown argument": (CONVERT, arguments(**UNIT, colour="red"), "colour: Extra inputs are not permitted"),
+    "unknown argument": (
+        CONVERT,
+        arguments(**UNIT, colour="red"),
+        "colour: Extra inputs are not permitted",
+    ),
     "missing argument": (CONVERT, arguments(table="db.t", job=ID), "partition: Field required"),
-    "text for a number": (CONVERT, arguments(**UNIT | {"unit": "0"}), "unit: Input should be a valid integer"),
-    "less than nothing": (CONVERT, arguments(**UNIT | {"round": -1}), "round: Input should be greater than or equal"),
+    "text for a number": (
+        CONVERT,
+        arguments(**UNIT | {"unit": "0"}),
+        "unit: Input should be a valid integer",
+    ),
+    "less than nothing": (
+        CONVERT,
+        arguments(**UNIT | {"round": -1}),
+        "round: Input should be greater than or equal",
+    ),
     "job of numbers": (PLAN, arguments(table="db.t", job=[1]), "its job is [1]"),
     "unknown operation": (PLAN, arguments(table="db.t", job=ID.replace("convert", "vacuum")), "is not a job id"),
     "a way out": (COMMIT, arguments(table="db.t", job=f"{ID}/../.."), "is not a job id"),

@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from producer.broker.messages import CommitOrder, UnitOrder, order_of, request_of
+from producer.broker.messages import CommitMessage, UnitMessage, parse_message, parse_plan_message
 from producer.broker.queue import Messenger
 from producer.common.errors import Corrupt, IcefleetError, Newer, Refused
 from producer.iceberg import catalog as catalogs
@@ -45,7 +45,11 @@ def messages() -> Target:
         if not isinstance(arguments, dict):
             return False  # Celery's
         taken = False
-        for read in (request_of, lambda a: order_of(UnitOrder, a), lambda a: order_of(CommitOrder, a)):
+        for read in (
+            parse_plan_message,
+            lambda a: parse_message(UnitMessage, a),
+            lambda a: parse_message(CommitMessage, a),
+        ):
             try:
                 order = read(arguments)
             except Refused:

@@ -80,7 +80,7 @@ def maintain(spark: object, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
                 register(table)
 
         register(table)
-        report: Report = getattr(Fleet(), operation)("interop.t", told=told, **options).wait()
+        report: Report = getattr(Fleet(), operation)("interop.t", on_progress=told, **options).wait()
         table.metadata = catalog.load_table("interop.t").metadata_location
         return report
 

@@ -9,7 +9,7 @@ from typing import Any
 from producer.model.job import Request
 from producer.model.staged import Attempt, Staged
 from producer.planning.planner import plan
-from producer.planning.units import Planned
+from producer.planning.units import PlanWithUnits
 from tasks.job.branch_head import Head
 from tasks.operations.compact.since import DeletesSince
 from tasks.operations.convert.conflicts import Decision, decide
@@ -24,7 +24,7 @@ class Round:
     """A plan, and what of it has been staged."""
 
     stream: StreamTable
-    planned: Planned
+    planned: PlanWithUnits
     staged: dict[int, Staged] = field(default_factory=dict)
 
     def stage(self, *numbers: int) -> Round:

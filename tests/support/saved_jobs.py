@@ -193,7 +193,10 @@ class _Saving:
         started = time.time()
         real = time.time
         monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: self.catalog)
-        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(g,) for g in groups])
+        for operation in ("convert", "compact"):
+            monkeypatch.setattr(
+                f"producer.planning.{operation}.planner.bundle", lambda groups, _: [(g,) for g in groups]
+            )
         monkeypatch.setattr(socket, "gethostname", lambda: "worker-1")
         monkeypatch.setattr(time, "time", lambda: SAVED_AT - 3600 + real() - started + self.late)
 

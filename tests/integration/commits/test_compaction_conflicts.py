@@ -121,7 +121,9 @@ class TestAnswers:
         """What was committed is in the history; what was left out is still live there."""
         stream = create()
         fill(stream)
-        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr(
+            "producer.planning.compact.planner.bundle", lambda groups, _: [(group,) for group in groups]
+        )
         step = jobs.start(asked(jobs))
         assert len(jobs.staged) == 2
         touch(stream)

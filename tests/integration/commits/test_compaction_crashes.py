@@ -193,7 +193,9 @@ class TestWhatIsLeft:
     def test_what_was_not_committed_goes_while_the_rest_stays(
         self, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr(
+            "producer.planning.compact.planner.bundle", lambda groups, _: [(group,) for group in groups]
+        )
         jobs.settings = jobs.settings.model_copy(update={"max_rounds": 1})
         step = jobs.start(asked(jobs))
         stream.remove_files([next(f.path for f in stream.data_files() if f.partition[0] == "b")])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from producer.broker.queue import COMMIT, CONVERT
-from producer.model.job import Request, Status
+from producer.broker.queue import COMMIT, STAGING
+from producer.model.job import Operation, Request, Status
 from producer.state.job_store import JobStore
 from tasks.testing import StreamTable
 from tests.support import oracle
@@ -73,15 +73,15 @@ def files_left(stream: StreamTable) -> set[str]:
 
 #: Which record is damaged, ahead of what, and whether the job may fail for it: else it must come to a good end.
 CASES = [
-    ("plan-", CONVERT, True),
+    ("plan-", STAGING[Operation.CONVERT], True),
     ("plan-", COMMIT, True),
-    ("planner-", CONVERT, False),
+    ("planner-", STAGING[Operation.CONVERT], False),
     ("planner-", COMMIT, False),
-    ("unit-", CONVERT, True),
+    ("unit-", STAGING[Operation.CONVERT], True),
     ("unit-", COMMIT, False),
     ("attempt-", COMMIT, False),
     ("staged-", COMMIT, False),
-    ("current-", CONVERT, False),
+    ("current-", STAGING[Operation.CONVERT], False),
     ("current-", COMMIT, False),
 ]
 

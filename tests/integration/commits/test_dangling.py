@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from producer.iceberg.manifest_reader import LiveFile
 from producer.model.job import Report, Status
-from producer.planning.file_groups import FileGroup
+from producer.planning.compact.file_groups import RewriteFileGroup
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import Create, compact, data, equality, made, rows
@@ -187,8 +187,10 @@ class TestPositionDeletes:
     ) -> None:
         first, second = data(stream)
         stream.delete_positions({first.path: [0], second.path: [0]}, by_partition=True)
-        monkeypatch.setattr("producer.planning.compact.cut", lambda group, limit: _apart(group))
-        monkeypatch.setattr("producer.planning.unit_sizes.bundle", lambda groups, limit: [(group,) for group in groups])
+        monkeypatch.setattr("producer.planning.compact.planner.split", lambda group, limit: _apart(group))
+        monkeypatch.setattr(
+            "producer.planning.compact.planner.bundle", lambda groups, _: [(group,) for group in groups]
+        )
         jobs.settings = jobs.settings.model_copy(update={"max_attempts": 1})
         jobs.broken = {0}
         report = jobs.run(asked(jobs))
@@ -211,6 +213,6 @@ class TestPositionDeletes:
         assert stream.delete_files() == []
 
 
-def _apart(group: FileGroup) -> list[FileGroup]:
+def _apart(group: RewriteFileGroup) -> list[RewriteFileGroup]:
     """A group for each of its files."""
     return [replace(group, candidates=(candidate,)) for candidate in group.candidates]

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from producer.common.errors import Reason, Refused
 from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
 from producer.model.job import Status
-from producer.planning.planner import check
+from producer.planning.planner import check_request
 from tasks.testing import StreamTable
 from tests.support.commits import Create, assert_converted, assert_untouched, on_disk, rows
 from tests.support.compacting import asked
@@ -94,7 +94,7 @@ def test_a_server_that_writes_metadata_itself_knows_its_own(stream: StreamTable,
     served = Table(table.name(), table.metadata, table.metadata_location, table.io, RestCatalog.__new__(RestCatalog))
     refuse_what_would_be_lost(served)
     with pytest.raises(Refused) as refused:
-        check(table, jobs.request())
+        check_request(table, jobs.request())
     assert (refused.value.reason, refused.value.exit_status) == (Reason.UNMODELLED, 2)
 
 

@@ -29,12 +29,12 @@ from producer.cli import render as view
 from producer.cli.main import main
 from producer.common.errors import Refused
 from producer.common.settings import PREFIX, Settings
-from producer.engine import Told
+from producer.engine import ProgressCallback
 from producer.fleet import Fleet
 from producer.job import Progress
 from producer.job_list import JobLine
 from producer.model.job import Report, Request, Status
-from producer.planning.options import NAMES
+from producer.planning.compact.options import NAMES
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
@@ -78,9 +78,9 @@ def jobs(catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch) -> Jobs:
         def __init__(self, settings: Settings) -> None:
             self.settings = settings
 
-        def run(self, request: Request, told: Told | None = None) -> Report:
-            if told is not None:
-                told(0, 1, "p=a: 0/1 files")
+        def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
+            if on_progress is not None:
+                on_progress(0, 1, "p=a: 0/1 files")
             return jobs.run(request)
 
     for module in ("fleet", "job"):
@@ -572,7 +572,7 @@ class TestCompact:
         class Engine:
             def __init__(self, settings: Settings) -> None: ...
 
-            def run(self, request: Request, told: Told | None = None) -> Report:
+            def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
                 found.append(request)
                 return Report(
                     job=request.job,
@@ -899,7 +899,7 @@ def test_what_ends_decides_the_exit_status(
     class Engine:
         def __init__(self, settings: Settings) -> None: ...
 
-        def run(self, request: Request, told: Told | None = None) -> Report:
+        def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
             return Report(job=request.job, table=request.table, status=status, reason="so it is")
 
     monkeypatch.setattr("producer.fleet.local_engine", Engine)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.common.sizes import parse_size, size_text
-from producer.model.wording import counted
+from producer.common.sizes import count_text, parse_size, size_text
 
 MB = 1 << 20
 
@@ -57,6 +56,6 @@ def test_what_is_shown_can_be_written() -> None:
 
 
 def test_one_is_not_many() -> None:
-    assert [counted(number, "unit") for number in (0, 1, 2, 1200)] == ["0 units", "1 unit", "2 units", "1,200 units"]
-    assert counted(1, "batch", "batches") == "1 batch"
-    assert counted(3, "batch", "batches") == "3 batches"
+    assert [count_text(number, "unit") for number in (0, 1, 2, 1200)] == ["0 units", "1 unit", "2 units", "1,200 units"]
+    assert count_text(1, "batch", "batches") == "1 batch"
+    assert count_text(3, "batch", "batches") == "3 batches"

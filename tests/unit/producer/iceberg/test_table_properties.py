@@ -19,7 +19,7 @@ import tasks
 import workers
 from producer.common.errors import Reason, Refused
 from producer.model.job import Operation, Request
-from producer.planning.planner import check
+from producer.planning.planner import check_request
 from tasks.testing import StreamTable
 from workers.arrow.schema import arrow_schema, column_descriptors
 from workers.formats.compression import delete_compression
@@ -128,11 +128,11 @@ def test_what_cannot_be_read_is_refused(name: str, value: str, operation: Operat
     codecs = {"write.manifest.compression-codec": "zstd"} if name == "write.manifest.compression-level" else {}
     table = with_properties(plain, **{f"{FILTER}enabled.column.s": "true", **codecs, name: value})
     with pytest.raises(Refused) as refused:
-        check(table, Request.new("db.t", operation=operation))
+        check_request(table, Request.new("db.t", operation=operation))
     assert f"{name}={value!r}" in str(refused.value)
     assert (refused.value.reason, refused.value.exit_status) == (Reason.CONFIGURATION, 2)
     for other in set(BOTH) - set(WRONG[name][1]):
-        check(table, Request.new("db.t", operation=other))
+        check_request(table, Request.new("db.t", operation=other))
 
 
 @pytest.mark.parametrize("location", ["file:///t/a#b", "s3://bucket/a?b"])
@@ -140,14 +140,14 @@ def test_a_location_that_would_be_cut_off_is_refused(location: str, plain: Table
     metadata = plain.metadata.model_copy(update={"location": location})
     table = Table(plain.name(), metadata, plain.metadata_location, plain.io, plain.catalog)
     with pytest.raises(Refused, match="location") as refused:
-        check(table, Request.new("db.t", operation=Operation.CONVERT))
+        check_request(table, Request.new("db.t", operation=Operation.CONVERT))
     assert repr(location) in str(refused.value)
 
 
 @pytest.mark.parametrize("operation", BOTH)
 def test_what_can_be_read_is_not(operation: Operation, plain: Table) -> None:
-    check(with_properties(plain, **GOOD), Request.new("db.t", operation=operation))
-    check(plain, Request.new("db.t", operation=operation))
+    check_request(with_properties(plain, **GOOD), Request.new("db.t", operation=operation))
+    check_request(plain, Request.new("db.t", operation=operation))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     table = with_properties(plain, **properties)
     for operation, parse in read.items():
         try:
-            check(table, Request.new("db.t", operation=operation))
+            check_request(table, Request.new("db.t", operation=operation))
         except Refused:
             continue
         parse()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from producer.broker.messages import request_of
+from producer.broker.messages import parse_plan_message
 from producer.broker.queue import QUEUES, STAGING
 from producer.common.errors import Conflict, Corrupt, Failed, Reason, Refused
 from producer.model.job import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
@@ -60,7 +60,7 @@ def test_a_plan_message_carries_the_whole_request() -> None:
         options={"min-input-files": "2"},
     )
     sent = request.model_dump(mode="json", exclude={"operation", "catalog"}, exclude_defaults=True)
-    assert request_of(sent) == request
+    assert parse_plan_message(sent) == request
     assert set(QUEUES) >= set(STAGING.values())
     assert set(STAGING) == set(Operation)
 

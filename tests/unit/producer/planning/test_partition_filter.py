@@ -19,7 +19,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType, TimestamptzType
 
 from producer.common.errors import Reason, Refused
-from producer.planning.partition_filter import Selection
+from producer.planning.partition_filter import PartitionFilter
 from tests.support.livefiles import metadata, spec
 
 SCHEMA = Schema(
@@ -36,11 +36,11 @@ MAY_1 = 19844
 
 def selected(where: str | None, field: tuple[int, Any, str], *values: Any) -> list[Any]:
     """The values of a table's one partition field that a filter selects; refusals instead of what they refuse."""
-    selection = Selection(where, metadata(SCHEMA, specs=[spec(0, field)]))
+    partition_filter = PartitionFilter(where, metadata(SCHEMA, specs=[spec(0, field)]))
     found = []
     for value in values:
         try:
-            if selection.selects(0, Record(value)):
+            if partition_filter.selects(0, Record(value)):
                 found.append(value)
         except Refused:
             found.append("refused")
@@ -135,21 +135,21 @@ def test_truncated_numbers(where: str, expected: list[Any]) -> None:
 
 
 def test_the_partition_that_is_cut_in_two_is_named() -> None:
-    selection = Selection(
+    partition_filter = PartitionFilter(
         "ts >= '2024-05-01T12:00:00'", metadata(SCHEMA, specs=[spec(0, REGION, (3, DayTransform(), "ts_day"))])
     )
     with pytest.raises(Refused, match=r"only a part of partition region=eu/ts_day=2024-05-01: select whole") as refused:
-        selection.selects(0, Record("eu", MAY_1))
+        partition_filter.selects(0, Record("eu", MAY_1))
     assert refused.value.reason == Reason.WHERE
 
 
 def test_several_fields_select_together() -> None:
     table = metadata(SCHEMA, specs=[spec(0, REGION, (4, IdentityTransform(), "day"))])
-    selection = Selection("region = 'eu' and day >= '2024-05-01'", table)
-    assert selection.selects(0, Record("eu", MAY_1))
-    assert not selection.selects(0, Record("eu", MAY_1 - 1))
-    assert not selection.selects(0, Record("us", MAY_1))
-    assert Selection("region = 'eu'", table).selects(0, Record("eu", None)), "the other field may be anything"
+    partition_filter = PartitionFilter("region = 'eu' and day >= '2024-05-01'", table)
+    assert partition_filter.selects(0, Record("eu", MAY_1))
+    assert not partition_filter.selects(0, Record("eu", MAY_1 - 1))
+    assert not partition_filter.selects(0, Record("us", MAY_1))
+    assert PartitionFilter("region = 'eu'", table).selects(0, Record("eu", None)), "the other field may be anything"
 
 
 class TestHistoricSpecs:
@@ -166,33 +166,33 @@ class TestHistoricSpecs:
     )
 
     def test_whole_partitions(self) -> None:
-        selection = Selection("day >= '2024-05-01'", self.TABLE)
-        assert selection.selects(1, Record(652))
-        assert selection.selects(2, Record(652, "eu"))
-        assert not selection.selects(1, Record(651))
+        partition_filter = PartitionFilter("day >= '2024-05-01'", self.TABLE)
+        assert partition_filter.selects(1, Record(652))
+        assert partition_filter.selects(2, Record(652, "eu"))
+        assert not partition_filter.selects(1, Record(651))
 
     def test_a_part_is_left_out_without_a_refusal(self) -> None:
-        selection = Selection("day >= '2024-05-02'", self.TABLE)
-        assert not selection.selects(1, Record(652))
-        assert selection.selects(1, Record(653))
-        assert not selection.selects(0, Record()), "a file without a partition holds any day"
+        partition_filter = PartitionFilter("day >= '2024-05-02'", self.TABLE)
+        assert not partition_filter.selects(1, Record(652))
+        assert partition_filter.selects(1, Record(653))
+        assert not partition_filter.selects(0, Record()), "a file without a partition holds any day"
 
     def test_everything_is_everything(self) -> None:
         for where in (None, "true"):
-            selection = Selection(where, self.TABLE)
-            assert selection.selects(0, Record())
-            assert selection.selects(1, Record(651))
-        assert Selection(None, self.TABLE).everything
-        assert not Selection("true", self.TABLE).everything
+            partition_filter = PartitionFilter(where, self.TABLE)
+            assert partition_filter.selects(0, Record())
+            assert partition_filter.selects(1, Record(651))
+        assert PartitionFilter(None, self.TABLE).selects_all
+        assert not PartitionFilter("true", self.TABLE).selects_all
 
     def test_a_spec_by_a_column_that_was_dropped(self) -> None:
         later = Schema(*(field for field in SCHEMA.fields if field.name != "region"), schema_id=1)
         table = metadata(
             SCHEMA, later, specs=[spec(0, REGION), spec(1, REGION, (4, IdentityTransform(), "day")), self.TABLE.spec()]
         )
-        selection = Selection("day = '2024-05-01'", table)
-        assert not selection.selects(0, Record("eu"))
-        assert selection.selects(1, Record("eu", MAY_1))
+        partition_filter = PartitionFilter("day = '2024-05-01'", table)
+        assert not partition_filter.selects(0, Record("eu"))
+        assert partition_filter.selects(1, Record("eu", MAY_1))
 
 
 class TestRefusals:
@@ -219,7 +219,7 @@ class TestRefusals:
     def test_it_says_what_is_wrong(self, where: str, says: str) -> None:
         table = metadata(SCHEMA, specs=[spec(0, REGION, (3, DayTransform(), "ts_day"))])
         with pytest.raises(Refused, match=says) as refused:
-            Selection(where, table)
+            PartitionFilter(where, table)
         sentence = str(refused.value)
         assert refused.value.reason == Reason.WHERE
         assert sentence.startswith(f"--where {where!r}")
@@ -230,9 +230,9 @@ class TestRefusals:
     @pytest.mark.parametrize("fields", [[], [(2, VoidTransform(), "region")]], ids=["no field", "void"])
     def test_an_unpartitioned_table_has_nothing_to_select(self, fields: list[tuple[int, Any, str]]) -> None:
         with pytest.raises(Refused, match="region does not partition the table; it is not partitioned"):
-            Selection("region = 'eu'", metadata(SCHEMA, specs=[spec(0, *fields)]))
+            PartitionFilter("region = 'eu'", metadata(SCHEMA, specs=[spec(0, *fields)]))
 
     def test_a_column_of_an_older_spec_does_not_partition_the_table(self) -> None:
         table = metadata(SCHEMA, specs=[spec(0, REGION), spec(1, (4, IdentityTransform(), "day"))])
         with pytest.raises(Refused, match="region does not partition the table; it is partitioned by day"):
-            Selection("region = 'eu'", table)
+            PartitionFilter("region = 'eu'", table)

@@ -8,32 +8,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.planning.unit_sizes import Share, bundle, label, split
+from producer.planning.convert.planner import ConversionFileGroup, split
+from producer.planning.units import bundle, bundle_label
 from tests.support.livefiles import live
 
-KEY = (0, ())
 
-
-def share(*costs: int, deletes: int = 0, name: str = "p", refused: str | None = None) -> Share:
-    """A share of one file for each cost."""
+def group(*costs: int, deletes: int = 0, name: str = "p", refused: str | None = None) -> ConversionFileGroup:
+    """A group of one file for each cost."""
     files = tuple((live(f"{name}{number}", 1), ()) for number in range(len(costs)))
-    return Share(KEY, name, files, sum(costs) + deletes, refused)
+    return ConversionFileGroup(name, files, sum(costs) + deletes, refused)
 
 
 def cut(limit: int, *costs: int, deletes: int = 0) -> list[list[int]]:
-    """The costs of the files of each share that a partition is cut into."""
-    whole = share(*costs, deletes=deletes)
+    """The costs of the files of each group that a partition is cut into."""
+    whole = group(*costs, deletes=deletes)
     by_path = {file.path: cost for (file, _), cost in zip(whole.files, costs, strict=True)}
     return [[by_path[file.path] for file, _ in part.files] for part in split(whole, by_path, deletes, limit)]
 
 
-def bundled(limit: int, *shares: Share) -> list[list[str]]:
-    """The names of the shares in each bundle."""
-    return [[part.label for part in together] for together in bundle(shares, limit)]
+def bundled(limit: int, *groups: ConversionFileGroup) -> list[list[str]]:
+    """The names of the groups in each bundle."""
+    return [[part.label for part in together] for together in bundle(groups, limit)]
 
 
 class TestSplit:
-    """Deletes are read again by every share, and count for each."""
+    """Deletes are read again by every group, and count for each."""
 
     @pytest.mark.parametrize(
         ("limit", "expected"),
@@ -52,7 +51,7 @@ class TestSplit:
     def test_deletes_take_their_room(self, limit: int, expected: list[list[int]]) -> None:
         assert cut(limit, 10, 10, deletes=2) == expected
 
-    def test_a_share_has_several_times_the_bytes_of_its_deletes(self) -> None:
+    def test_a_group_has_several_times_the_bytes_of_its_deletes(self) -> None:
         """Otherwise the deletes of a partition that has many would be read again and again, for a few files each."""
         assert cut(100, *[10] * 80, deletes=100) == [[10] * 40, [10] * 40]
         assert cut(1, *[10] * 80, deletes=100) == [[10] * 40, [10] * 40]
@@ -63,9 +62,9 @@ class TestSplit:
         assert cut(10, 500, 1, 500) == [[500], [1], [500]]
 
     def test_labels_and_costs(self) -> None:
-        parts = list(split(share(10, 10, deletes=2), {"p0": 10, "p1": 10}, 2, 12))
-        assert [(part.label, part.cost, part.scope) for part in parts] == [("p 1/2", 12, KEY), ("p 2/2", 12, KEY)]
-        [whole] = split(share(10, 10, deletes=2), {"p0": 10, "p1": 10}, 2, 22)
+        parts = list(split(group(10, 10, deletes=2), {"p0": 10, "p1": 10}, 2, 12))
+        assert [(part.label, part.cost) for part in parts] == [("p 1/2", 12), ("p 2/2", 12)]
+        [whole] = split(group(10, 10, deletes=2), {"p0": 10, "p1": 10}, 2, 22)
         assert (whole.label, whole.cost) == ("p", 22)
 
     @settings(max_examples=100, deadline=None)
@@ -81,7 +80,7 @@ class TestSplit:
 class TestBundle:
     """Small partitions share a unit."""
 
-    SHARES = tuple(share(10, name=name) for name in "abcd")
+    GROUPS = tuple(group(10, name=name) for name in "abcd")
 
     @pytest.mark.parametrize(
         ("limit", "expected"),
@@ -94,19 +93,19 @@ class TestBundle:
         ],
     )
     def test_the_limit_is_the_last_that_fits(self, limit: int, expected: list[str]) -> None:
-        assert bundled(limit, *self.SHARES) == [list(names) for names in expected]
+        assert bundled(limit, *self.GROUPS) == [list(names) for names in expected]
 
     def test_order_is_kept(self) -> None:
-        assert bundled(20, share(15, name="a"), share(10, name="b"), share(5, name="c")) == [["a"], ["b", "c"]]
+        assert bundled(20, group(15, name="a"), group(10, name="b"), group(5, name="c")) == [["a"], ["b", "c"]]
 
     def test_what_is_refused_stays_apart(self) -> None:
-        refused = share(0, name="r", refused="r0 is ORC.")
-        assert bundled(40, *self.SHARES[:2], refused, *self.SHARES[2:]) == [["r"], ["a", "b", "c", "d"]]
+        refused = group(0, name="r", refused="r0 is ORC.")
+        assert bundled(40, *self.GROUPS[:2], refused, *self.GROUPS[2:]) == [["r"], ["a", "b", "c", "d"]]
         assert bundled(40, refused, refused) == [["r"], ["r"]]
 
     def test_nothing_makes_nothing(self) -> None:
         assert bundled(10) == []
 
     def test_labels(self) -> None:
-        assert label(self.SHARES[:1]) == "a"
-        assert label(self.SHARES[:3]) == "a +2 more"
+        assert bundle_label(self.GROUPS[:1]) == "a"
+        assert bundle_label(self.GROUPS[:3]) == "a +2 more"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.broker.deliveries import Deliveries
-from producer.broker.queue import Messenger, plan_id, unit_id
+from producer.broker.queue import Messenger, QueueInspector, plan_id, unit_id
 from producer.common.settings import Settings
 from producer.model.job import Operation, Request
 from producer.model.plan import Plan, UnitHeader
@@ -32,7 +31,7 @@ def _plan(units: int = 1) -> Plan:
 
 
 def _held(server: LocalFleet) -> frozenset[str]:
-    held = Deliveries(server.settings).held
+    held = QueueInspector(server.settings).task_ids
     assert held is not None
     return held
 
@@ -60,12 +59,12 @@ def test_what_was_delivered_is_held_until_it_is_acknowledged(server: LocalFleet)
         queue = connection.SimpleQueue("compact")
         message = queue.get(timeout=5)
         assert server.redis.llen("compact") == 0
-        assert not Deliveries(server.settings).lost(id_)
+        assert not QueueInspector(server.settings).is_lost(id_)
         message.ack()
-        assert Deliveries(server.settings).lost(id_)
+        assert QueueInspector(server.settings).is_lost(id_)
 
 
 def test_other_brokers_are_not_asked(server: LocalFleet) -> None:
-    other = Deliveries(Settings(_env_file=None, broker_url="memory://"))  # type: ignore[call-arg]
-    assert other.held is None
-    assert not other.lost("anything")
+    other = QueueInspector(Settings(_env_file=None, broker_url="memory://"))  # type: ignore[call-arg]
+    assert other.task_ids is None
+    assert not other.is_lost("anything")

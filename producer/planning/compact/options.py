@@ -1,4 +1,4 @@
-"""The options of a compaction, by the names and defaults that users know from Iceberg's ``rewrite_data_files``."""
+"""The options of a compaction, with the names and defaults of Iceberg's ``rewrite_data_files``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from producer.model.plan import Strategy
 
 
 class Tier(StrEnum):
-    """How thorough a compaction is: presets over the other options, of which each may be given all the same.
+    """How thorough a compaction is: presets of other options, each of which can still be given.
 
-    * ``minor`` keeps up with a stream: it takes small files only, those below ``min-file-size-bytes``, which is an
-      eighth of the target here. Five of them in a partition are merged; one that any delete file reaches is taken
-      at once, since the fresh deletes of a stream are for what it wrote just before. Larger files are left alone,
-      whatever their deletes, and are not split.
-    * ``major`` does what the thresholds say.
+    * ``minor`` keeps up with a stream: it takes small files only, those below ``min-file-size-bytes``, which defaults
+      to an eighth of the target here. Five of them in a partition are merged. A small file that any delete file reaches
+      is rewritten alone, since the newest deletes of a stream are for what it wrote just before. Larger files are left
+      alone, whatever their deletes, and are not split.
+    * ``major`` applies the thresholds.
     * ``full`` rewrites every file.
     """
 
@@ -33,7 +33,7 @@ class Tier(StrEnum):
 
 
 class JobOrder(StrEnum):
-    """Which file groups come first."""
+    """Which file groups are rewritten first."""
 
     NONE = "none"
     BYTES_ASC = "bytes-asc"
@@ -42,10 +42,10 @@ class JobOrder(StrEnum):
     FILES_DESC = "files-desc"
 
 
-#: What each tier gives where the option itself is not given.
+#: The defaults of each tier.
 PRESETS: Final[Mapping[Tier, Mapping[str, str]]] = MappingProxyType(
     {
-        # Its min-file-size-bytes follows from the target: see producer/planning/rewrite_options.py.
+        # Its min-file-size-bytes follows from the target size: see rewrite_options.py.
         Tier.MINOR: {"delete-file-threshold": "1"},
         Tier.MAJOR: {},
         Tier.FULL: {"rewrite-all": "true"},
@@ -54,12 +54,12 @@ PRESETS: Final[Mapping[Tier, Mapping[str, str]]] = MappingProxyType(
 
 
 def _names(text: object) -> object:
-    """Names separated by commas."""
+    """Split names separated by commas."""
     return tuple(name.strip() for name in text.split(",")) if isinstance(text, str) else text
 
 
 def _bytes(text: object) -> object:
-    """Bytes of a size such as ``128MB``."""
+    """Return the bytes of a size such as ``128MB``."""
     return parse_size(text) if isinstance(text, str) else text
 
 
@@ -68,9 +68,9 @@ Count = Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class Options(BaseModel):
-    """What is asked of a compaction; None where the table, or another option, decides.
+    """The options of a compaction. If an option is None, the table or another option decides.
 
-    The fields' descriptions are what ``icefleet compact --help`` says of them.
+    The fields' descriptions appear in ``icefleet compact --help``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
@@ -117,18 +117,18 @@ class Options(BaseModel):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Options out of their text; those of the tier fill in what is not given.
+        """Parse options; the tier's defaults apply to those that are not given.
 
         Raises:
-            Refused: an option is unknown, has a value that is not allowed, or does not go with another one.
+            Refused: An option is unknown, has a value that is not allowed, or does not fit another one.
         """
         for name in given:
             if name not in NAMES:
-                raise Refused(Reason.USAGE, f"There is no option {name!r}{_meant(name)}.")
-        given = _zordered(given)
+                raise Refused(Reason.USAGE, f"There is no option {name!r}{_suggestion(name)}.")
+        given = _accept_zorder(given)
         try:
             tier = cls.model_validate({"tier": given["tier"]} if "tier" in given else {}).tier
-            options = cls.model_validate({**PRESETS[tier], **_strategy(given)})
+            options = cls.model_validate({**PRESETS[tier], **_with_strategy(given)})
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0])
@@ -137,7 +137,7 @@ class Options(BaseModel):
         return options
 
     def check(self, given: Mapping[str, str]) -> None:
-        """Refuse what does not go together, as far as that can be told without the table."""
+        """Check that options fit each other, as far as that is known without the table."""
         for name, strategy in (("sort-order", Strategy.SORT), ("zorder", Strategy.ZORDER)):
             if name in given and self.strategy is not strategy:
                 raise Refused(
@@ -147,7 +147,7 @@ class Options(BaseModel):
             raise Refused(Reason.USAGE, "strategy=zorder needs columns: give them as zorder, such as zorder=id,day.")
 
 
-#: Every option by its name, with its field.
+#: The fields of options, by option name.
 NAMES: Final = MappingProxyType({str(field.alias): field for field in Options.model_fields.values()})
 
 _ALLOWED: Final = MappingProxyType(
@@ -165,9 +165,9 @@ _ALLOWED: Final = MappingProxyType(
 
 
 def text_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as requests carry them: numbers, truth values and lists of names become text, None is not given.
+    """Return options as text, as requests carry them, without those that are None.
 
-    Sizes become bytes: workers of releases before know no units.
+    Sizes become bytes: workers of earlier releases know no units.
     """
     return {name: _text(name, value) for name, value in options.items() if value is not None}
 
@@ -176,19 +176,19 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and name.endswith("-bytes"):
-        with suppress(ValueError):  # is refused with its text when it is parsed
+        with suppress(ValueError):  # Options.parse refuses it
             return str(parse_size(value))
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _strategy(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The strategy follows from a sort order, or from columns to interleave, when it is not given."""
+def _with_strategy(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Derive the strategy from a sort order, or from z-order columns, if it is not given."""
     implied = [strategy for name, strategy in (("sort-order", "sort"), ("zorder", "zorder")) if name in given]
     return {"strategy": implied[0], **given} if implied else given
 
 
-def _zordered(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Spark's procedure has z-order as a sort order: ``sort_order => 'zorder(a, b)'``."""
+def _accept_zorder(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Accept a z-order as a sort order, as in Spark's procedure: ``sort_order => 'zorder(a, b)'``."""
     order = given.get("sort-order", "").strip()
     if not (order.lower().startswith("zorder(") and order.endswith(")")) or given.get("strategy") == Strategy.BINPACK:
         return given
@@ -196,7 +196,7 @@ def _zordered(given: Mapping[str, str]) -> Mapping[str, str]:
     return {**rest, "strategy": Strategy.ZORDER, "zorder": order[len("zorder(") : -1]}
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     close = get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
     return f": is {close[0]!r} meant?" if close else f"; there are {', '.join(NAMES)}"
 

@@ -1,4 +1,4 @@
-"""Sort orders: their text, as users write it, and the columns that can be sorted by or interleaved."""
+"""Sort orders: parsing them, the table's own, and the columns that can be sorted by or interleaved."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ _PLAIN: Final[dict[str, Transform[Any, Any]]] = {
 
 
 def parse_sort_order(text: str, schema: Schema) -> tuple[SortKey, ...]:
-    """A sort order out of ``id desc nulls last, bucket(16, name) asc``.
+    """Parse a sort order such as ``id desc nulls last, bucket(16, name) asc``.
 
-    Nulls come first when ascending and last when descending, unless told otherwise.
+    By default nulls come first in ascending and last in descending order.
 
     Raises:
-        Refused: the text cannot be understood, or names a column or a transform that cannot be sorted by.
+        Refused: The text cannot be parsed, or names a column or a transform that cannot be sorted by.
     """
     return tuple(_key(text, term, schema) for term in _terms(text))
 
 
 def table_sort_order(metadata: TableMetadata) -> tuple[SortKey, ...]:
-    """The table's sort order.
+    """Return the table's sort order.
 
     Raises:
-        Refused: it has none, or one that names a dropped column or an unknown transform.
+        Refused: The table has none, or its sort order names a dropped column or an unknown transform.
     """
     order = metadata.sort_order_by_id(metadata.default_sort_order_id)
     if order is None or order.is_unsorted:
@@ -78,17 +78,17 @@ def table_sort_order(metadata: TableMetadata) -> tuple[SortKey, ...]:
 
 
 def sort_order_id(keys: Sequence[SortKey], metadata: TableMetadata) -> int:
-    """The id of the table's sort order that these keys are, the default one first; 0 when it has no such order."""
+    """Return the id of the table's sort order with these keys, preferring the default one; 0 if there is none."""
     default = metadata.default_sort_order_id
     orders = sorted(metadata.sort_orders, key=lambda order: order.order_id != default)
     return next((o.order_id for o in orders if not o.is_unsorted and _keys(o) == tuple(keys)), 0)
 
 
 def find_column(name: str, schema: Schema, option: str) -> NestedField:
-    """A primitive column, by its name; those of structs by their path.
+    """Return a primitive column by its name, or by its path if it is in a struct.
 
     Raises:
-        Refused: there is none, or it is nested in a list or a map.
+        Refused: There is no such column, or it is nested in a list or a map.
     """
     try:
         field = schema.find_field(name)
@@ -146,7 +146,7 @@ def _key(text: str, term: re.Match[str], schema: Schema) -> SortKey:
 
 
 def _call(text: str, term: re.Match[str]) -> tuple[str, Transform[Any, Any]]:
-    """The column and the transform of ``bucket(16, name)``, ``truncate(name, 4)`` or ``days(at)``."""
+    """Return the column and the transform of ``bucket(16, name)``, ``truncate(name, 4)`` or ``days(at)``."""
     name = term["transform"].lower()
     arguments = [argument.strip() for argument in term["arguments"].split(",")]
     if name in _PLAIN and len(arguments) == 1 and arguments[0]:

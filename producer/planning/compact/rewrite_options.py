@@ -1,4 +1,4 @@
-"""What a compaction's options come to at one table: how it rewrites, and what it selects."""
+"""The options of a compaction resolved against a table: how it rewrites files, and which."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 
 from producer.common.errors import Reason, Refused
 from producer.model.plan import Rewrite, SortKey, Strategy
-from producer.planning.options import JobOrder, Options, Tier
-from producer.planning.sort_order import find_column, parse_sort_order, sort_order_id, table_sort_order
+from producer.planning.compact.options import JobOrder, Options, Tier
+from producer.planning.compact.sort_order import find_column, parse_sort_order, sort_order_id, table_sort_order
 
 _TARGET: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 _NO_LIMIT: Final = 1 << 62
@@ -20,41 +20,44 @@ _NO_LIMIT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Which files are rewritten, and together with which others."""
+    """Which files are rewritten, and which of them together."""
 
     #: Bytes: smaller files are too small, larger ones too large.
     min_size: int
     target_size: int
     max_size: int
-    #: Files of at least the least size are left alone, whatever else is so.
+    #: Only files that are too small are rewritten, whatever the deletes of others.
     small_only: bool
-    #: Files, sizes and deletes do not matter.
-    everything: bool
+    #: Every file is rewritten, whatever its size and deletes.
+    rewrite_all: bool
     min_input_files: int
-    #: Bytes that are rewritten together at most.
-    group_size: int
+    #: Bytes of a file group at most.
+    max_group_size: int
     #: Files that are rewritten at most.
-    most_files: int
-    #: Delete files that are too many for one data file.
+    max_files: int
+    #: The number of delete files that is too many for one data file.
     delete_files: int
-    #: Share of known deleted rows that is too much.
+    #: The ratio of deleted rows, as far as known, that is too much.
     delete_ratio: float
-    order: JobOrder
+    job_order: JobOrder
 
 
 def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresholds]:
-    """Options as they apply to a table.
+    """Resolve options against a table.
+
+    Returns:
+        How files are rewritten, and which.
 
     Raises:
-        Refused: they do not fit the table, or sizes are not in order.
+        Refused: The options do not fit the table, or contradict each other.
     """
-    target, least, most = _sizes(options, metadata)
+    target, min_size, max_size = _sizes(options, metadata)
     order = _order(options, metadata)
     rewrite = Rewrite(
         strategy=options.strategy,
         target_size=target,
-        min_size=least,
-        max_size=most,
+        min_size=min_size,
+        max_size=max_size,
         spec_id=_spec(options, metadata),
         schema_id=metadata.schema().schema_id,
         keep_sequence_number=options.use_starting_sequence_number,
@@ -64,23 +67,23 @@ def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresho
         zorder=_zorder(options, metadata),
     )
     thresholds = Thresholds(
-        min_size=least,
+        min_size=min_size,
         target_size=target,
-        max_size=most,
+        max_size=max_size,
         small_only=options.tier is Tier.MINOR,
-        everything=options.rewrite_all,
+        rewrite_all=options.rewrite_all,
         min_input_files=options.min_input_files,
-        group_size=options.max_file_group_size_bytes,
-        most_files=options.max_files_to_rewrite or _NO_LIMIT,
+        max_group_size=options.max_file_group_size_bytes,
+        max_files=options.max_files_to_rewrite or _NO_LIMIT,
         delete_files=options.delete_file_threshold or _NO_LIMIT,
         delete_ratio=options.delete_ratio_threshold,
-        order=options.rewrite_job_order,
+        job_order=options.rewrite_job_order,
     )
     return rewrite, thresholds
 
 
 def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:
-    """Target, least and most bytes of a file."""
+    """Return the target, minimum and maximum size of a file in bytes."""
     target, source = options.target_file_size_bytes, "target-file-size-bytes"
     if target is None:
         text = metadata.properties.get(_TARGET, str(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)).strip()
@@ -90,20 +93,20 @@ def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:
                 f"The table's property {_TARGET}={text!r} is no number of bytes: give target-file-size-bytes.",
             )
         target, source = int(text), f"the table's {_TARGET}"
-    least, most = options.min_file_size_bytes, options.max_file_size_bytes
-    if least is None:
-        least = target // 8 if options.tier is Tier.MINOR else target * 3 // 4
-    elif least >= target:
+    min_size, max_size = options.min_file_size_bytes, options.max_file_size_bytes
+    if min_size is None:
+        min_size = target // 8 if options.tier is Tier.MINOR else target * 3 // 4
+    elif min_size >= target:
         raise Refused(
-            Reason.USAGE, f"min-file-size-bytes={least} is not allowed: it must be less than {source}, {target}."
+            Reason.USAGE, f"min-file-size-bytes={min_size} is not allowed: it must be less than {source}, {target}."
         )
-    if most is None:
-        most = target * 9 // 5
-    elif most <= target:
+    if max_size is None:
+        max_size = target * 9 // 5
+    elif max_size <= target:
         raise Refused(
-            Reason.USAGE, f"max-file-size-bytes={most} is not allowed: it must be more than {source}, {target}."
+            Reason.USAGE, f"max-file-size-bytes={max_size} is not allowed: it must be more than {source}, {target}."
         )
-    return target, least, max(most, target + 1)
+    return target, min_size, max(max_size, target + 1)
 
 
 def _spec(options: Options, metadata: TableMetadata) -> int:
@@ -133,10 +136,10 @@ def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:
 
 
 def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
-    found: list[int] = []
+    field_ids: list[int] = []
     for name in options.zorder:
         column = find_column(name.strip("`"), metadata.schema(), "zorder")
-        if column.field_id in found:
+        if column.field_id in field_ids:
             raise Refused(Reason.USAGE, f"zorder: {name!r} is named twice.")
-        found.append(column.field_id)
-    return tuple(found)
+        field_ids.append(column.field_id)
+    return tuple(field_ids)

@@ -23,8 +23,8 @@ from pyiceberg.types import (
 
 from producer.common.errors import Reason, Refused
 from producer.model.plan import Rewrite, SortKey, Strategy
-from producer.planning.options import NAMES, JobOrder, Options, Tier, text_of
-from producer.planning.rewrite_options import Thresholds, resolve
+from producer.planning.compact.options import NAMES, JobOrder, Options, Tier, text_of
+from producer.planning.compact.rewrite_options import Thresholds, resolve
 from tests.support.livefiles import metadata, spec
 
 MB = 1 << 20
@@ -150,9 +150,9 @@ class TestParsing:
             spec_id=0,
             schema_id=3,
         )
-        assert (thresholds.min_input_files, thresholds.group_size, thresholds.delete_ratio) == (5, 100 << 30, 0.3)
-        assert (thresholds.everything, thresholds.small_only, thresholds.order) == (False, False, JobOrder.NONE)
-        assert min(thresholds.most_files, thresholds.delete_files) > 1 << 60
+        assert (thresholds.min_input_files, thresholds.max_group_size, thresholds.delete_ratio) == (5, 100 << 30, 0.3)
+        assert (thresholds.rewrite_all, thresholds.small_only, thresholds.job_order) == (False, False, JobOrder.NONE)
+        assert min(thresholds.max_files, thresholds.delete_files) > 1 << 60
 
     @pytest.mark.parametrize(
         ("name", "says"),
@@ -253,10 +253,10 @@ class TestTiers:
     def test_minor(self) -> None:
         rewrite, thresholds = resolved({"tier": "minor", "target-file-size-bytes": "800"})
         assert (thresholds.small_only, thresholds.min_size, thresholds.delete_files) == (True, 100, 1)
-        assert (rewrite.min_size, rewrite.max_size, thresholds.everything) == (100, 1440, False)
+        assert (rewrite.min_size, rewrite.max_size, thresholds.rewrite_all) == (100, 1440, False)
 
     def test_full(self) -> None:
-        assert resolved({"tier": "full"})[1].everything
+        assert resolved({"tier": "full"})[1].rewrite_all
         assert resolved({"tier": "full"})[0] == resolved({})[0]
 
     def test_major_is_the_default(self) -> None:
@@ -266,7 +266,7 @@ class TestTiers:
         given = {"tier": "minor", "min-file-size-bytes": "7", "delete-file-threshold": "3"}
         _, thresholds = resolved(given)
         assert (thresholds.min_size, thresholds.delete_files) == (7, 3)
-        assert not resolved({"tier": "full", "rewrite-all": "false"})[1].everything
+        assert not resolved({"tier": "full", "rewrite-all": "false"})[1].rewrite_all
 
 
 class TestStrategies:

@@ -26,12 +26,11 @@ from producer.iceberg.manifest_entry import NewFile, new_data_file
 from producer.iceberg.manifest_reader import LiveFile
 from producer.model.job import Operation, Request
 from producer.model.plan import Unit
-from producer.planning.file_candidates import Candidate, Why
-from producer.planning.file_groups import FileGroup, cut, worthwhile
-from producer.planning.options import Options
-from producer.planning.planner import check, plan
-from producer.planning.rewrite_options import resolve
-from producer.planning.units import Planned
+from producer.planning.compact.file_groups import RewriteCandidate, RewriteFileGroup, RewriteReason, qualifies, split
+from producer.planning.compact.options import Options
+from producer.planning.compact.rewrite_options import resolve
+from producer.planning.planner import check_request, plan
+from producer.planning.units import PlanWithUnits
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import live, metadata, spec
 
@@ -111,7 +110,7 @@ def planned(
     only: Iterable[str] | None = None,
     where: str | None = None,
     **options: object,
-) -> Planned:
+) -> PlanWithUnits:
     asked = SIZES | {name.replace("_", "-"): str(value) for name, value in options.items()}
     request = Request.new(stream.identifier, operation=Operation.COMPACT, where=where, options=asked)
     return plan(stream.table, request, unit_bytes=unit_bytes, only=None if only is None else frozenset(only))
@@ -121,9 +120,9 @@ def units(stream: StreamTable, *arguments: Any, **options: Any) -> tuple[Unit, .
     return planned(stream, *arguments, **options).units
 
 
-def contents(found: Planned | tuple[Unit, ...]) -> list[set[str]]:
+def contents(found: PlanWithUnits | tuple[Unit, ...]) -> list[set[str]]:
     """Paths of the data files of each unit."""
-    return [{f.path for f in unit.data} for unit in (found.units if isinstance(found, Planned) else found)]
+    return [{f.path for f in unit.data} for unit in (found.units if isinstance(found, PlanWithUnits) else found)]
 
 
 def nothing(stream: StreamTable, **options: Any) -> str:
@@ -210,8 +209,11 @@ class TestGroups:
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.integers(1, 200))
     def test_cuts_are_even_and_hold_each_file_once(self, sizes: list[int], limit: int) -> None:
-        made = tuple(Candidate(live(f"d{n}", 1, file_size_in_bytes=s), (), Why.SMALL, s) for n, s in enumerate(sizes))
-        groups = list(cut(FileGroup("p", made), limit))
+        made = tuple(
+            RewriteCandidate(live(f"d{n}", 1, file_size_in_bytes=s), (), RewriteReason.TOO_SMALL, s)
+            for n, s in enumerate(sizes)
+        )
+        groups = list(split(RewriteFileGroup("p", made), limit))
         assert tuple(c for group in groups for c in group.candidates) == made
         assert all(group.cost <= limit or len(group.candidates) == 1 for group in groups)
         if max(sizes) * 4 <= limit:
@@ -563,7 +565,7 @@ class TestTables:
     def test_options_are_checked_before_anything_is_read(self, stream: StreamTable) -> None:
         request = Request.new("db.t", operation=Operation.COMPACT, options={"rewrite-al": "true"})
         with pytest.raises(Refused, match="is 'rewrite-all' meant") as refused:
-            check(stream.table, request)
+            check_request(stream.table, request)
         assert refused.value.reason == Reason.USAGE
         with pytest.raises(Refused, match="is 'rewrite-all' meant"):
             plan(stream.table, request, unit_bytes=1)
@@ -591,12 +593,16 @@ def test_what_was_rewritten_is_left_alone(sizes: list[int], least: int, most: in
     }
     _, thresholds = resolve(Options.parse(given), metadata(SCHEMA))
 
-    def candidates(found: Iterable[int]) -> list[Candidate]:
-        judged = [(Why.SMALL if s < least else Why.LARGE, s) for s in found if s < least or s > most]
-        return [Candidate(live("d", 1, file_size_in_bytes=size), (), why, size) for why, size in judged]
+    def candidates(found: Iterable[int]) -> list[RewriteCandidate]:
+        judged = [
+            (RewriteReason.TOO_SMALL if s < least else RewriteReason.TOO_LARGE, s)
+            for s in found
+            if s < least or s > most
+        ]
+        return [RewriteCandidate(live("d", 1, file_size_in_bytes=size), (), why, size) for why, size in judged]
 
     before = candidates(sizes)
-    if not worthwhile(before, thresholds):
+    if not qualifies(before, thresholds):
         return
     total = sum(candidate.file.size for candidate in before)
     number = max(1, round(total / 100))
@@ -605,7 +611,7 @@ def test_what_was_rewritten_is_left_alone(sizes: list[int], least: int, most: in
     while number > 1 and total / number < least and total / (number - 1) <= most:
         number -= 1
     written = [total // number + (n < total % number) for n in range(number)]
-    assert not worthwhile(candidates(written), thresholds)
+    assert not qualifies(candidates(written), thresholds)
 
 
 def test_a_large_table_is_planned_in_linear_time(stream: StreamTable) -> None:

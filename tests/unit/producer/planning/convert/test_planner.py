@@ -37,8 +37,8 @@ from producer.iceberg.catalog import open_table
 from producer.iceberg.manifest_entry import NewFile, new_data_file
 from producer.iceberg.manifest_reader import LiveFile, read_manifest_list
 from producer.model.job import Operation, Report, Request, Status
-from producer.planning.planner import check, plan
-from producer.planning.units import Planned
+from producer.planning.planner import check_request, plan
+from producer.planning.units import PlanWithUnits
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
 
@@ -76,16 +76,18 @@ def stream(create: Callable[..., StreamTable]) -> StreamTable:
     return create()
 
 
-def planned(stream: StreamTable, unit_bytes: int = LARGE, only: Iterable[str] | None = None, **asked: Any) -> Planned:
+def planned(
+    stream: StreamTable, unit_bytes: int = LARGE, only: Iterable[str] | None = None, **asked: Any
+) -> PlanWithUnits:
     request = Request.new(stream.identifier, **asked)
     return plan(stream.table, request, unit_bytes=unit_bytes, only=None if only is None else frozenset(only), round_=0)
 
 
-def labels(found: Planned) -> list[str]:
+def labels(found: PlanWithUnits) -> list[str]:
     return [unit.header.label for unit in found.units]
 
 
-def contents(found: Planned) -> list[set[str]]:
+def contents(found: PlanWithUnits) -> list[set[str]]:
     """Paths of the data files of each unit."""
     return [{file.path for file in unit.data} for unit in found.units]
 
@@ -622,7 +624,9 @@ class TestTables:
     def test_version_1_says_so(self, create: Callable[..., StreamTable]) -> None:
         stream = create(format_version=1)
         assert planned(stream).plan.nothing == "a table of format version 1 has no row-level deletes"
-        assert check(stream.table, Request.new("db.t")) == "a table of format version 1 has no row-level deletes"
+        assert (
+            check_request(stream.table, Request.new("db.t")) == "a table of format version 1 has no row-level deletes"
+        )
 
     def test_version_4_is_refused(
         self, stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
@@ -663,4 +667,4 @@ class TestTables:
 
     def test_a_filter_is_checked_where_there_is_nothing_to_do(self, stream: StreamTable) -> None:
         with pytest.raises(Refused, match="does not partition"):
-            check(stream.table, Request.new("db.t", where="id = 1"))
+            check_request(stream.table, Request.new("db.t", where="id = 1"))

@@ -1,0 +1,1 @@
+"""Compaction of data files with every delete applied: definition, options and planner."""

@@ -1,0 +1,192 @@
+"""File groups of a compaction: which data files are rewritten and why, and which of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+from producer.common.sizes import count_text, size_text
+from producer.iceberg.delete_index import DeleteIndex, Reach
+from producer.iceberg.manifest_reader import LiveFile
+from producer.model.plan import Rewrite
+from producer.planning.compact.options import JobOrder
+from producer.planning.compact.rewrite_options import Thresholds
+from producer.planning.units import ReachedFile
+
+
+class RewriteReason(Enum):
+    """Why a file is rewritten. If several reasons apply, the first of these counts."""
+
+    TOO_MANY_DELETES = auto()
+    TOO_LARGE = auto()
+    TOO_SMALL = auto()
+    #: Every file is to be rewritten.
+    REWRITE_ALL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteCandidate:
+    """A data file to be rewritten."""
+
+    file: LiveFile
+    #: The equality deletes that may remove rows of it.
+    reaches: tuple[Reach, ...]
+    reason: RewriteReason
+    #: Bytes of the rows that are left, as far as deletes are known by row.
+    live_size: int
+
+    @property
+    def reached(self) -> ReachedFile:
+        """The file with its equality deletes."""
+        return self.file, self.reaches
+
+
+class CandidateEvaluator:
+    """Evaluates data files against thresholds.
+
+    A file has too many deletes if ``delete-file-threshold`` delete files reach it (by scope, sequence number and the
+    bounds of the key columns), or if vectors and its own position deletes have ``delete-ratio-threshold`` of its rows:
+    how many rows an equality delete, or a delete for a whole partition, removes is unknown.
+    """
+
+    def __init__(self, thresholds: Thresholds, index: DeleteIndex) -> None:
+        self._thresholds = thresholds
+        self._index = index
+
+    def evaluate(self, file: LiveFile) -> RewriteCandidate | None:
+        """Return the rewrite candidate, or None if the file needs no rewrite."""
+        limits = self._thresholds
+        small = file.size < limits.min_size
+        if limits.small_only and not small and not limits.rewrite_all:
+            return None
+        reaches = tuple(r for r in self._index.equality(file) if r.group.may_match(file, r.start))
+        deleted = self._deleted_rows(file)
+        deleted_ratio = deleted / file.record_count if file.record_count else 0.0
+        if deleted_ratio >= limits.delete_ratio or self._delete_files(file, reaches) >= limits.delete_files:
+            reason = RewriteReason.TOO_MANY_DELETES
+        elif file.size > limits.max_size and file.record_count - deleted > 1:
+            reason = RewriteReason.TOO_LARGE
+        elif small:
+            reason = RewriteReason.TOO_SMALL
+        elif limits.rewrite_all:
+            reason = RewriteReason.REWRITE_ALL
+        else:
+            return None
+        return RewriteCandidate(file, reaches, reason, round(file.size * (1 - deleted_ratio)))
+
+    def _deleted_rows(self, file: LiveFile) -> int:
+        vector = self._index.vector(file)
+        own = [vector] if vector is not None else self._own_positions(file)
+        return min(sum(delete.record_count for delete in own), file.record_count)
+
+    def _delete_files(self, file: LiveFile, reaches: Iterable[Reach]) -> int:
+        shared = self._index.shared_positions(file)
+        return (
+            sum(len(reach.group.deletes) - reach.start for reach in reaches)
+            + (shared.likely(file) if shared is not None else 0)
+            + len(self._own_positions(file))
+            + (self._index.vector(file) is not None)
+        )
+
+    def _own_positions(self, file: LiveFile) -> list[LiveFile]:
+        return [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
+
+
+def describe(candidates: Iterable[RewriteCandidate], rewrite: Rewrite) -> str:
+    """Describe why files are rewritten, such as ``3 small files, 1 file with many deletes``."""
+    counts = Counter(candidate.reason for candidate in candidates)
+    texts = {
+        RewriteReason.TOO_SMALL: ("small file", "small files"),
+        RewriteReason.TOO_MANY_DELETES: ("file with many deletes", "files with many deletes"),
+        RewriteReason.TOO_LARGE: (
+            f"file above {size_text(rewrite.max_size)}",
+            f"files above {size_text(rewrite.max_size)}",
+        ),
+        RewriteReason.REWRITE_ALL: ("file that is well", "files that are well"),
+    }
+    return ", ".join(count_text(counts[reason], *nouns) for reason, nouns in texts.items() if counts[reason])
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteFileGroup:
+    """Files of one partition, or of several that are written under another spec, to be rewritten together."""
+
+    label: str
+    candidates: tuple[RewriteCandidate, ...]
+    #: Whether rows are routed to partitions one by one.
+    routed: bool = False
+    refused: str | None = None
+
+    @property
+    def cost(self) -> int:
+        """Bytes of the files."""
+        return sum(candidate.file.size for candidate in self.candidates)
+
+
+_ORDERS: Final[dict[JobOrder, Callable[[Sequence[RewriteFileGroup]], int]]] = {
+    JobOrder.NONE: lambda groups: 0,
+    JobOrder.BYTES_ASC: lambda groups: sum(group.cost for group in groups),
+    JobOrder.BYTES_DESC: lambda groups: -sum(group.cost for group in groups),
+    JobOrder.FILES_ASC: lambda groups: sum(len(group.candidates) for group in groups),
+    JobOrder.FILES_DESC: lambda groups: -sum(len(group.candidates) for group in groups),
+}
+
+
+def split(group: RewriteFileGroup, limit: int) -> Iterator[RewriteFileGroup]:
+    """Split a group into evenly sized ones of ``limit`` bytes at most, or of one file that is larger.
+
+    There are as few as possible, since each may leave one file that is too small.
+    """
+    even_size = group.cost / max(1, -(-group.cost // limit))
+    parts: list[list[RewriteCandidate]] = []
+    size = 0
+    for candidate in group.candidates:
+        if not parts or size >= even_size or size + candidate.file.size > limit:
+            parts.append([])
+            size = 0
+        parts[-1].append(candidate)
+        size += candidate.file.size
+    for number, part in enumerate(parts, 1):
+        label = group.label if len(parts) == 1 else f"{group.label} {number}/{len(parts)}"
+        yield replace(group, label=label, candidates=tuple(part))
+
+
+def qualifies(candidates: Sequence[RewriteCandidate], thresholds: Thresholds) -> bool:
+    """Return whether files are worth rewriting together.
+
+    They are if one of them is too large or has too many deletes, or if enough files, or enough bytes, become fewer
+    files: the files of a rewrite are not rewritten again, even if no number of files is within the limits.
+    """
+    alone = (RewriteReason.TOO_MANY_DELETES, RewriteReason.TOO_LARGE)
+    if thresholds.rewrite_all or any(candidate.reason in alone for candidate in candidates):
+        return bool(candidates)
+    size = sum(candidate.file.size for candidate in candidates)
+    enough = len(candidates) >= thresholds.min_input_files or size > thresholds.target_size
+    return enough and len(candidates) > max(1, -(-size // thresholds.max_size))
+
+
+def in_order(groups: Iterable[RewriteFileGroup], order: JobOrder) -> list[RewriteFileGroup]:
+    """Return groups in the requested order, or as they come."""
+    return sorted(groups, key=lambda group: _ORDERS[order]([group]))
+
+
+def bundles_in_order(
+    bundles: Iterable[tuple[RewriteFileGroup, ...]], order: JobOrder
+) -> list[tuple[RewriteFileGroup, ...]]:
+    """Return bundles of groups in the requested order, or as they come."""
+    return sorted(bundles, key=_ORDERS[order])
+
+
+def truncate(groups: Iterable[RewriteFileGroup], thresholds: Thresholds) -> Iterator[RewriteFileGroup]:
+    """Yield the first groups, up to ``max-files-to-rewrite`` files; the last one in part, if that part qualifies."""
+    left = thresholds.max_files
+    for group in groups:
+        part = replace(group, candidates=group.candidates[:left])
+        left -= len(part.candidates)
+        if len(part.candidates) == len(group.candidates) or qualifies(part.candidates, thresholds):
+            yield part
+        if left <= 0:
+            return

@@ -1,0 +1,219 @@
+"""Planning of a compaction: which data files are rewritten, in which groups, bundled into units."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from producer.common.sizes import count_text, size_text
+from producer.iceberg.dangling_deletes import LiveData
+from producer.iceberg.delete_index import DeleteIndex
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
+from producer.iceberg.partitions import PartitionKey
+from producer.model.plan import Plan, Strategy, Unit, UnitHeader
+from producer.planning.compact.file_groups import (
+    CandidateEvaluator,
+    RewriteCandidate,
+    RewriteFileGroup,
+    bundles_in_order,
+    describe,
+    in_order,
+    qualifies,
+    split,
+    truncate,
+)
+from producer.planning.compact.options import Options
+from producer.planning.compact.rewrite_options import resolve
+from producer.planning.partition_filter import PartitionFilter
+from producer.planning.units import (
+    PartitionOrder,
+    PlanWithUnits,
+    UnitBuilder,
+    bundle,
+    bundle_label,
+    refusal_summary,
+)
+
+
+class CompactionPlanner:
+    """Plans one compaction; its steps share what was read of the snapshot.
+
+    Files are grouped by partition. Files of specs other than the output spec form one group together, which also takes
+    every other candidate: each of them may have rows for any partition, so that apart they would leave a small file
+    each in every partition, to be rewritten once more. A group is split only where ``max-file-group-size-bytes``
+    demands it, and units never share a group: the engine works on its files in parallel, and needs all of them to
+    choose how many files it writes.
+
+    Small groups of several partitions are bundled into one unit, up to what a unit reads. A conflict costs the unit, so
+    that the other groups of its bundle are planned again too: that is less work than a unit for each group.
+
+    Args:
+        table: A freshly loaded table.
+        base: The plan without its units.
+        head: The snapshot to plan from.
+        unit_bytes: Bytes of a bundle at most.
+        only: Paths of the data files that a later round is to work on; None for all.
+
+    Raises:
+        Refused: The options do not fit the table.
+    """
+
+    def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
+        self.metadata: TableMetadata = table.metadata
+        self.rewrite, self.thresholds = resolve(Options.parse(base.request.options), table.metadata)
+        self.base = base.model_copy(update={"rewrite": self.rewrite})
+        self.unit_bytes = unit_bytes
+        self.only = only
+        self.partition_filter = PartitionFilter(base.request.where, table.metadata)
+        self.io = table.io
+        manifests = read_manifest_list(table.io, head)
+        self.data_manifests = [m for m in manifests if m.content == ManifestContent.DATA]
+        self.deletes = list(read_manifests(table.io, (m for m in manifests if m.content == ManifestContent.DELETES)))
+        self.index = DeleteIndex(self.deletes, self.metadata)
+        self.builder = UnitBuilder(self.metadata, self.index, self.deletes)
+        self.live = LiveData(self.metadata, self.deletes)
+        self.data_files = self.selected = 0
+
+    def plan(self) -> PlanWithUnits:
+        """Return the plan and its units; an empty plan says why."""
+        candidates = self._candidates()
+        groups = [group for whole in self._partition_groups(candidates) for group in self._qualified(whole)]
+        units = tuple(self._unit(number, bundled) for number, bundled in enumerate(self._bundles(groups)))
+        # A later round works on what conflicted, and on nothing else.
+        dangling = self._has_dangling() if units or self.only is None else False
+        nothing = None if units else self._why_nothing(candidates, groups)
+        headers = tuple(unit.header for unit in units)
+        plan = self.base.model_copy(update={"units": headers, "dangling": dangling, "nothing": nothing})
+        return PlanWithUnits(plan, units)
+
+    # -- from data files to groups ---------------------------------------------------------------------------
+
+    def _candidates(self) -> dict[PartitionKey | None, list[RewriteCandidate]]:
+        """Return the rewrite candidates by partition; those of other specs under None."""
+        evaluator = CandidateEvaluator(self.thresholds, self.index)
+        selects: dict[PartitionKey, bool] = {}
+        candidates: dict[PartitionKey | None, list[RewriteCandidate]] = defaultdict(list)
+        for file in read_manifests(self.io, self.data_manifests):
+            self.live.add(file)
+            self.data_files += 1
+            key = file.partition_key
+            if key not in selects:
+                selects[key] = self.partition_filter.selects(file.spec_id, file.partition)
+            if not selects[key] or (self.only is not None and file.path not in self.only):
+                continue
+            self.selected += 1
+            if (candidate := evaluator.evaluate(file)) is not None:
+                candidates[key if file.spec_id == self.rewrite.spec_id else None].append(candidate)
+        return candidates
+
+    def _partition_groups(
+        self, partitions: dict[PartitionKey | None, list[RewriteCandidate]]
+    ) -> Iterator[RewriteFileGroup]:
+        """Yield a group of each partition's candidates, in the order in which they were added to the table."""
+        orders: dict[PartitionKey, PartitionOrder] = {}
+
+        def sort_key(candidate: RewriteCandidate) -> tuple[int, PartitionOrder, int, str]:
+            file = candidate.file
+            if file.partition_key not in orders:
+                orders[file.partition_key] = self.builder.order(file)
+            return file.spec_id, orders[file.partition_key], file.sequence_number, file.path
+
+        other_specs = partitions.get(None, [])
+        # A later round plans these apart: rows that move to other partitions conflict with more of what others write.
+        if self.only is None and qualifies(other_specs, self.thresholds):
+            partitions = {None: [candidate for candidates in partitions.values() for candidate in candidates]}
+        groups = []
+        for key, candidates in partitions.items():
+            ordered = tuple(sorted(candidates, key=sort_key))
+            others = len({candidate.file.partition_key for candidate in ordered}) - 1
+            more = f" +{others} more" if others else ""
+            label = self.builder.label(ordered[0].file) + more
+            groups.append(RewriteFileGroup(label, ordered, routed=key is None))
+        yield from sorted(groups, key=lambda group: (group.routed, group.label))
+
+    def _qualified(self, whole: RewriteFileGroup) -> Iterator[RewriteFileGroup]:
+        """Yield the groups of a partition that qualify, and apart from them the files that cannot be read."""
+        for group in split(whole, self.thresholds.max_group_size):
+            if not qualifies(group.candidates, self.thresholds):
+                continue
+            refusals = {c.file.path: reason for c in group.candidates if (reason := self.builder.refusal(c.reached))}
+            readable = tuple(c for c in group.candidates if c.file.path not in refusals)
+            if qualifies(readable, self.thresholds):
+                yield RewriteFileGroup(group.label, readable, group.routed)
+            if refusals:
+                refused = tuple(c for c in group.candidates if c.file.path in refusals)
+                yield RewriteFileGroup(group.label, refused, group.routed, refusal_summary(list(refusals.values())))
+
+    def _bundles(self, groups: Iterable[RewriteFileGroup]) -> list[tuple[RewriteFileGroup, ...]]:
+        """Return bundles of groups in the requested order; groups whose rows are routed stay apart."""
+        groups = list(groups)
+        refused = [(group,) for group in groups if group.refused is not None]
+        ordered = in_order((group for group in groups if group.refused is None), self.thresholds.job_order)
+        chosen = list(truncate(ordered, self.thresholds))
+        # No more than a group's limit: groups of one partition must not come together again.
+        limit = min(self.unit_bytes, self.thresholds.max_group_size)
+        bundles = list(bundle([group for group in chosen if not group.routed], limit))
+        bundles += [(group,) for group in chosen if group.routed]
+        return [*bundles_in_order(bundles, self.thresholds.job_order), *refused]
+
+    # -- from groups to the plan -----------------------------------------------------------------------------
+
+    def _unit(self, number: int, groups: tuple[RewriteFileGroup, ...]) -> Unit:
+        candidates = [candidate for group in groups for candidate in group.candidates]
+        files = [candidate.reached for candidate in candidates]
+        applied = self.builder.applied_deletes(files)
+        refused = groups[0].refused
+        read = sum(group.cost for group in groups) + sum(delete.content_size or delete.size for delete in applied.all)
+        header = UnitHeader(
+            number=number,
+            label=bundle_label(groups),
+            files=len(files),
+            delete_files=len(applied.all),
+            rows=sum(file.record_count for file, _ in files),
+            delete_rows=sum(delete.record_count for delete in applied.all),
+            cost=0 if refused else read,
+            output=0 if refused else sum(candidate.live_size for candidate in candidates),
+            why=describe(candidates, self.rewrite),
+            refused=refused,
+        )
+        return self.builder.unit(header, files, applied)
+
+    def _has_dangling(self) -> bool:
+        return self.rewrite.remove_dangling and not all(self.live.reached_by(delete) for delete in self.deletes)
+
+    def _why_nothing(
+        self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]
+    ) -> str:
+        """Return why nothing is selected, with figures."""
+        limits = self.thresholds
+        candidates = [candidate for files in partitions.values() for candidate in files]
+        if not self.data_files:
+            return "there are no data files"
+        if self.only is not None:
+            return "what was left to do is done or gone"
+        if not self.selected:
+            return f"--where selects none of {self.data_files:,} data files"
+        if groups:
+            return f"max-files-to-rewrite={limits.max_files} leaves no group that is worth it"
+        if not candidates:
+            min_size, max_size = size_text(limits.min_size), size_text(limits.max_size)
+            sizes = f"below {min_size}"
+            if not limits.small_only:
+                sizes = f"below {min_size} or above {max_size}, or has many deletes"
+            return f"none of {count_text(self.selected, 'data file')} is {sizes}{self._sorting_hint()}"
+        needed = count_text(limits.min_input_files, "is needed", "are needed")
+        return (
+            f"no group qualifies: {describe(candidates, self.rewrite)} in {count_text(len(partitions), 'partition')}, "
+            f"{needed} in one, or more than {size_text(limits.target_size)}{self._sorting_hint()}"
+        )
+
+    def _sorting_hint(self) -> str:
+        """Return how files that need no rewrite can be brought into the requested order, if one is requested."""
+        if self.rewrite.strategy is Strategy.BINPACK:
+            return ""
+        return "; to bring files that need no rewrite into this order as well, add rewrite-all (--rewrite-all)"

@@ -1,0 +1,213 @@
+"""Planning of a conversion: which data files equality deletes reach, cut into units, and which deletes may leave."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from producer.iceberg.delete_index import DeleteIndex, Group, Reach
+from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.partitions import PartitionKey
+from producer.model.plan import Plan, Retirement, Unit, UnitHeader
+from producer.planning.partition_filter import PartitionFilter
+from producer.planning.units import (
+    PlanWithUnits,
+    ReachedFile,
+    UnitBuilder,
+    bundle,
+    bundle_label,
+    equality_deletes_of,
+    refusal_summary,
+)
+
+#: Bytes of data that a group has at least for each byte of deletes. A byte of deletes costs about twice as much as one
+#: of data: with less data, most of a unit's work would repeat that of the other units.
+_DATA_PER_DELETES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionFileGroup:
+    """Data files of one partition with the deletes that reach them."""
+
+    #: The partition, for people.
+    label: str
+    files: tuple[ReachedFile, ...]
+    #: Bytes that will be read, deletes included.
+    cost: int
+    refused: str | None = None
+
+
+def split(
+    group: ConversionFileGroup, costs: Mapping[str, int], deletes_cost: int, limit: int
+) -> Iterator[ConversionFileGroup]:
+    """Split a partition whose cost exceeds ``limit`` into groups below it.
+
+    Every group reads the partition's deletes again, so it has several times as many bytes of data.
+
+    Args:
+        group: All data files of the partition.
+        costs: Bytes to read of each data file, by path.
+        deletes_cost: Bytes of the partition's deletes.
+        limit: Bytes that a group reads at most, unless a single file is larger.
+    """
+    data_limit = max(limit - deletes_cost, _DATA_PER_DELETES * deletes_cost, 1)
+    chunks: list[list[ReachedFile]] = []
+    chunk_cost = 0
+    for file in group.files:
+        cost = costs[file[0].path]
+        if not chunks or chunk_cost + cost > data_limit:
+            chunks.append([])
+            chunk_cost = 0
+        chunks[-1].append(file)
+        chunk_cost += cost
+    for number, chunk in enumerate(chunks, 1):
+        label = group.label if len(chunks) == 1 else f"{group.label} {number}/{len(chunks)}"
+        cost = sum(costs[file.path] for file, _ in chunk) + deletes_cost
+        yield replace(group, label=label, files=tuple(chunk), cost=cost)
+
+
+class ConversionPlanner:
+    """Plans one conversion; its steps share what was read of the snapshot.
+
+    Args:
+        table: A freshly loaded table.
+        base: The plan without its units.
+        head: The snapshot to plan from.
+        unit_bytes: Bytes that a unit reads at most, unless a single file is larger.
+        only: Paths of the equality deletes that a later round is to work on; None for all.
+    """
+
+    def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
+        self.metadata: TableMetadata = table.metadata
+        self.base = base
+        self.unit_bytes = unit_bytes
+        self.partition_filter = PartitionFilter(base.request.where, table.metadata)
+        self.io = table.io
+        self.manifests = read_manifest_list(table.io, head)
+        deletes = read_manifests(table.io, [m for m in self.manifests if m.content == ManifestContent.DELETES])
+        wanted = [
+            delete
+            for delete in deletes
+            if delete.content != DataFileContent.EQUALITY_DELETES or only is None or delete.path in only
+        ]
+        self.index = DeleteIndex(wanted, self.metadata)
+        self.builder = UnitBuilder(self.metadata, self.index, wanted)
+        #: Groups of deletes that reach data files which the filter excludes, with the oldest sequence number of these.
+        self.excluded: dict[Group, int] = {}
+
+    def plan(self) -> PlanWithUnits:
+        """Return the plan and its units; an empty plan says why."""
+        if not self.index.groups:
+            return PlanWithUnits(self.base.model_copy(update={"nothing": "there are no equality deletes"}), ())
+        bundles = list(bundle(self._file_groups(), self.unit_bytes))
+        units = tuple(self._unit(number, groups) for number, groups in enumerate(bundles))
+        retirements = self._retirements(bundles)
+        plan = self.base.model_copy(update={"units": tuple(u.header for u in units), "retirements": retirements})
+        if plan.empty:
+            plan = plan.model_copy(
+                update={"nothing": "no partition with equality deletes is selected", "retirements": ()}
+            )
+        return PlanWithUnits(plan, units)
+
+    # -- from data files to file groups ---------------------------------------------------------------------------
+
+    def _reached_files(self) -> dict[PartitionKey, list[ReachedFile]]:
+        """Return the data files that some equality delete may remove a row of, by partition."""
+        newest = self.index.newest
+        # No delete reaches a manifest whose oldest file is as new as the newest delete.
+        older = [
+            m for m in self.manifests if m.content == ManifestContent.DATA and (m.min_sequence_number or 0) < newest
+        ]
+        found: dict[PartitionKey, list[ReachedFile]] = defaultdict(list)
+        for file in read_manifests(self.io, older):
+            reaches = tuple(self.index.equality(file))
+            if not reaches:
+                continue
+            if not self.partition_filter.selects(file.spec_id, file.partition):
+                for reach in reaches:
+                    oldest = self.excluded.get(reach.group, file.sequence_number)
+                    self.excluded[reach.group] = min(oldest, file.sequence_number)
+                continue
+            reaches = tuple(reach for reach in reaches if reach.group.may_match(file, reach.start))
+            if reaches:
+                found[file.partition_key].append((file, reaches))
+        return found
+
+    def _file_groups(self) -> Iterator[ConversionFileGroup]:
+        by_partition = self._reached_files()
+        for key in sorted(by_partition, key=lambda key: self.builder.order(by_partition[key][0][0])):
+            files = sorted(by_partition[key], key=lambda item: item[0].path)
+            label = self.builder.label(files[0][0])
+            refusals = {item[0].path: reason for item in files if (reason := self.builder.refusal(item)) is not None}
+            readable = tuple(item for item in files if item[0].path not in refusals)
+            if readable:
+                costs = {file.path: self._cost(file, reaches) for file, reaches in readable}
+                deletes_cost = sum(delete.size for delete, _ in equality_deletes_of(readable))
+                group = ConversionFileGroup(label, readable, sum(costs.values()) + deletes_cost)
+                yield from split(group, costs, deletes_cost, self.unit_bytes)
+            if refusals:
+                refused = tuple(item for item in files if item[0].path in refusals)
+                yield ConversionFileGroup(label, refused, 0, refusal_summary(list(refusals.values())))
+
+    def _cost(self, file: LiveFile, reaches: Sequence[Reach]) -> int:
+        """Return the bytes of the key columns to read, or of the whole file if the manifest has no column sizes."""
+        ids = {field_id for reach in reaches for field_id in reach.group.equality_ids}
+        sizes = file.data_file.column_sizes or {}
+        return sum(sizes[i] for i in ids) if ids <= sizes.keys() else file.size
+
+    # -- from file groups to units --------------------------------------------------------------------------------
+
+    def _unit(self, number: int, groups: tuple[ConversionFileGroup, ...]) -> Unit:
+        files = [item for group in groups for item in group.files]
+        applied = self.builder.applied_deletes(files)
+        header = UnitHeader(
+            number=number,
+            label=bundle_label(groups),
+            files=len(files),
+            delete_files=len(applied.equality),
+            rows=sum(file.record_count for file, _ in files),
+            delete_rows=sum(delete.record_count for delete, _ in applied.equality),
+            cost=sum(group.cost for group in groups),
+            refused=next((group.refused for group in groups if group.refused), None),
+        )
+        return self.builder.unit(header, files, applied)
+
+    # -- what may leave the table ----------------------------------------------------------------------------
+
+    def _retirements(self, bundles: Sequence[tuple[ConversionFileGroup, ...]]) -> tuple[Retirement, ...]:
+        units_of: dict[str, list[int]] = defaultdict(list)
+        for number, groups in enumerate(bundles):
+            for delete, _ in equality_deletes_of(item for group in groups for item in group.files):
+                units_of[delete.path].append(number)
+        return tuple(
+            Retirement(
+                path=delete.path,
+                sequence_number=delete.sequence_number,
+                scope=None if group.scope is None else self.builder.scope(delete),
+                units=tuple(units_of[delete.path]),
+                complete=self._complete(group, delete),
+            )
+            for group in self.index.groups
+            for delete in group.deletes
+            if self._is_requested(group, delete, units_of)
+        )
+
+    def _is_requested(self, group: Group, delete: LiveFile, units_of: dict[str, list[int]]) -> bool:
+        """Return whether the request covers a delete: a unit applies it, or its partition is selected."""
+        if delete.path in units_of or self.partition_filter.selects_all:
+            return True
+        return group.scope is not None and self.partition_filter.selects(delete.spec_id, delete.partition)
+
+    def _complete(self, group: Group, delete: LiveFile) -> bool:
+        """Return whether the request covers every data file that a delete reaches."""
+        if group.scope is None and not self.partition_filter.selects_all:
+            oldest = self.excluded.get(group)
+            return oldest is None or oldest >= delete.sequence_number
+        return True
