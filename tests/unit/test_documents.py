@@ -16,7 +16,7 @@ import pytest
 from producer.cli.main import main
 from producer.common.settings import PREFIX, Settings
 from producer.model.job import Report, Status
-from producer.planning.options import NAMES
+from producer.planning.compact.options import NAMES
 from tests.support.repository import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

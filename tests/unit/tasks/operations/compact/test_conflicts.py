@@ -25,7 +25,7 @@ from producer.model.job import Request
 from producer.model.plan import Scope
 from producer.model.staged import Staged, StagedDataFile
 from producer.planning.planner import plan
-from producer.planning.units import Planned
+from producer.planning.units import PlanWithUnits
 from tasks.job.branch_head import Head
 from tasks.operations.compact.commit import CompactionChange, CompactionRules
 from tasks.testing import RowDelta, StreamTable
@@ -65,7 +65,7 @@ class Round:
     """A plan of a unit for each partition, and what they may have staged: one row is left of each unit."""
 
     stream: StreamTable
-    planned: Planned
+    planned: PlanWithUnits
     staged: dict[int, Staged]
 
     def change(self) -> CompactionChange:
