@@ -104,8 +104,11 @@ def test_links_and_anchors_resolve(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != GENERATED], ids=_ids)
 def test_files_that_pages_name_exist(page: Path) -> None:
-    named = re.findall(r"`((?:producer|tasks|workers|tests|deploy|scripts|bench|docs)/[\w./-]*)`", _prose(page))
-    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+    named = re.findall(
+        r"`((?:producer|tasks|workers|tests|deploy|scripts|bench|docs)/[\w./-]*)(?:::(\w+))?`", _prose(page)
+    )
+    assert [path for path, _ in named if not (REPOSITORY / path).exists()] == []
+    assert [test for path, test in named if test and f"def {test}(" not in (REPOSITORY / path).read_text()] == []
 
 
 def test_every_page_is_in_the_index() -> None:
