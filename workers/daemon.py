@@ -10,6 +10,7 @@ import gc
 import pyspark.daemon
 import pyspark.worker
 
+import workers.formats.parquet.format_model
 import workers.operations.convert
 import workers.operations.rewrite  # noqa: F401
 

@@ -137,7 +137,7 @@ def _check(properties: Mapping[str, str], name: str, check: _Check) -> None:
 
 
 def _check_compression(properties: Mapping[str, str], prefixes: tuple[str, ...]) -> None:
-    """As ``workers.formats.compression`` reads it: a name under the first prefix comes before one under the second."""
+    """Check as ``workers.formats.parquet.write_properties`` reads: the first prefix that has a name wins."""
     codec_name, codec = _first(properties, prefixes, "compression-codec")
     if codec is not None and codec.lower() not in _DATA_CODECS:
         raise _refused(codec_name, codec, f"one of {', '.join(_DATA_CODECS)}")

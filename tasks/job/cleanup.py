@@ -21,7 +21,7 @@ from producer.state.records import delete_files, parallel
 from producer.state.round_store import RoundStore
 from tasks.job.branch_head import added_by, committed
 from tasks.job.context import JobContext
-from workers.formats.journal import Journal
+from workers.formats.output_files import Journal
 
 
 @uncollected()

@@ -10,7 +10,7 @@ from pyiceberg.io import FileIO
 
 from producer.model.staged import Attempt, Staged
 from producer.state.records import delete_files
-from workers.formats.journal import Journal
+from workers.formats.output_files import Journal
 
 #: Called with files done and files in all.
 Progress = Callable[[int, int], None]

@@ -17,7 +17,8 @@ from producer.iceberg.manifest_entry import NewFile, new_data_file
 from producer.iceberg.manifest_reader import FILE_PATH_ID
 from producer.iceberg.partitions import PartitionKey
 from workers.formats.deletion_vector import DeletionVector
-from workers.formats.position_deletes import POS_ID, PositionDeleteWriter
+from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
+from workers.formats.position_deletes import POS_ID
 from workers.formats.puffin import PuffinWriter
 
 
@@ -50,7 +51,7 @@ def write_position_deletes(
     ordered = sorted(deleted, key=lambda rows: (repr(rows.partition_key), rows.path))
     for _, group in groupby(ordered, key=lambda rows: repr(rows.partition_key) if by_partition else rows.path):
         files = list(group)
-        with PositionDeleteWriter(io, new_path(files[0]), properties) as writer:
+        with ParquetPositionDeleteWriter(io, new_path(files[0]), properties) as writer:
             for rows in files:
                 writer.write(rows.path, np.unique(np.asarray(rows.positions, dtype=np.int64)))
             staged = writer.close(0)

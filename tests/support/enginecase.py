@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from producer.model.plan import PositionDeleteFile, VectorRef
 from workers.formats.deletion_vector import DeletionVector
-from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
+from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
+from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyColumn, KeyFile, Match, Target
 from workers.operations.convert import convert
@@ -79,7 +80,7 @@ class Case:
     def delete_positions(self, rows: Sequence[tuple[str, int]], seq: int, scope: int = 0, own: bool = False) -> str:
         """Add a position delete file; with ``own`` its only data file is known from the manifest."""
         path = str(self.folder / f"positions-{len(self.positions):04d}.parquet")
-        with PositionDeleteWriter(PyArrowFileIO(), path, {}) as writer:
+        with ParquetPositionDeleteWriter(PyArrowFileIO(), path, {}) as writer:
             for data_file in sorted({name for name, _ in rows}):
                 writer.write(data_file, np.array(sorted(pos for name, pos in rows if name == data_file)))
             writer.close(scope)

@@ -13,7 +13,8 @@ from pyiceberg.io import FileIO
 
 from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.formats.deletion_vector import DeletionVector
-from workers.formats.position_deletes import PositionDeleteWriter, read_position_deletes
+from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
+from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyFile, Match, Target
 
@@ -104,7 +105,7 @@ def _deletes(
         wide = unit.granularity == "partition"
         files[unit.scope_destinations[target.scope] if wide else target.destination].append(target)
     for path, targets in files.items():
-        with PositionDeleteWriter(io, path, unit.properties) as writer:
+        with ParquetPositionDeleteWriter(io, path, unit.properties) as writer:
             for target in targets:
                 writer.write(target.path, np.array(sorted(fresh[target.index]), dtype=np.int64))
             yield writer.close(targets[0].scope)

@@ -20,7 +20,7 @@ from producer.model.staged import StagedDataFile
 from tasks.testing.parquet import write_parquet
 from tasks.testing.partitioning import split_by_partition
 from tests.support import plainengine
-from workers.formats.journal import Journal
+from workers.formats.output_files import Journal
 from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit
 from workers.operations.rewrite import number_scopes
 

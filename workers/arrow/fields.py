@@ -130,3 +130,9 @@ class Accessor:
 def bits(array: pa.Array) -> pa.Array:
     """Return floats, dates and times as integers of the same bits."""
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+
+
+def selected_index(read: pa.Schema | pa.StructType, wanted: pa.Field) -> int:
+    """Return the index of a file's field among those that were read; names may repeat, field ids do not."""
+    indexes: list[int] = read.get_all_field_indices(wanted.name)
+    return next((index for index in indexes if read.field(index).metadata == wanted.metadata), indexes[0])

@@ -106,6 +106,21 @@ def is_stored(type_: IcebergType) -> bool:
     return not isinstance(type_, UnknownType)
 
 
+def timestamp_unit(types: Iterable[IcebergType]) -> str:
+    """Return the unit of timestamps that files store without one: nanoseconds if any column has them, at any depth."""
+    return "ns" if any(_has_nanoseconds(type_) for type_ in types) else "us"
+
+
+def _has_nanoseconds(type_: IcebergType) -> bool:
+    if isinstance(type_, StructType):
+        return any(_has_nanoseconds(field.field_type) for field in type_.fields)
+    if isinstance(type_, ListType):
+        return _has_nanoseconds(type_.element_type)
+    if isinstance(type_, MapType):
+        return _has_nanoseconds(type_.key_type) or _has_nanoseconds(type_.value_type)
+    return isinstance(type_, TimestampNanoType | TimestamptzNanoType)
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnDescriptor:
     """A leaf column of a file that is about to be written."""

@@ -20,8 +20,8 @@ from workers.arrow.canonical import canonical_type, spark_type
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
 from workers.deletes.distinct import Distinct
 from workers.deletes.key_partitions import PartWriter, part_count
+from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.key_reader import KeyBatch, KeyReader
-from workers.formats.row_group_bounds import Bounds, bounds_of
 from workers.model.convert_unit import KeyColumn, KeyFile, Match
 from workers.runtime.errors import Stopped
 from workers.runtime.machine import Budget

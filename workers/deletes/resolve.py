@@ -14,8 +14,8 @@ from workers.deletes.join import Matcher
 from workers.deletes.position_runs import Gone, tasks_for
 from workers.deletes.positions import EarlierDeletes
 from workers.deletes.scan import pieces
+from workers.formats.format_model import Positions
 from workers.formats.puffin import read_vector
-from workers.formats.row_reader import Positions
 from workers.model.convert_unit import ConversionUnit, Target
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from workers.arrow.fields import Leaf
 from workers.deletes import candidates
 from workers.deletes.bloom_filter import Hashes, KeyFilter
 from workers.deletes.candidates import Candidates
@@ -20,7 +18,6 @@ from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, part_h
 from workers.deletes.key_index import KeyIndex
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions
 from workers.formats.key_reader import KeyBatch, KeyReader
-from workers.formats.row_group_bounds import may_match
 from workers.model.convert_unit import KeyFile, Match
 from workers.runtime.errors import Stopped
 from workers.runtime.lazy_session import LazySession
@@ -143,7 +140,7 @@ class Scan:
         Row groups go by statistics, rows by the filter.
         """
         file = piece.file
-        for batch in self.reader.read(file, share=piece.share, keep=self._keep):
+        for batch in self.reader.read(file, share=piece.share, bounds=self.deletes.bounds):
             if stopped():
                 raise Stopped
             hashes = key_hashes(self.is_global, file, batch.columns)
@@ -151,9 +148,6 @@ class Scan:
             if found.size:
                 yield batch, found, hashes
         record_split(self.scratch, file.index)
-
-    def _keep(self, group: pq.RowGroupMetaData, leaves: Sequence[Leaf | None]) -> bool:
-        return may_match(group, self.reader.columns, leaves, self.deletes.bounds)
 
 
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:

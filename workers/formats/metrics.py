@@ -1,28 +1,97 @@
 """Metrics of a data file (spec: Data File Fields), taken from the rows that are written and not from the footer.
 
+Which are kept is chosen column by column (``write.metadata.metrics.*``).
+
 Parquet's statistics have no counts of NaN, none at all for long values, and none that can be relied on where a NaN is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, FloatType, PrimitiveType, StringType, UUIDType
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    UUIDType,
+)
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from workers.arrow.schema import ColumnDescriptor
-from workers.formats.metrics_modes import Mode
 
+_DEFAULT: Final = "write.metadata.metrics.default"
+_COLUMN: Final = "write.metadata.metrics.column."
+_MAX_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
+_MAX_COLUMNS_DEFAULT: Final = 100
+#: From here on ids are reserved (spec, Reserved Field IDs): such columns are none of the table's.
+_RESERVED: Final = 2147483447
 _SURROGATES: Final = range(0xD800, 0xE000)
 _LAST_CHARACTER: Final = 0x10FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """What is kept of one column. Column sizes count among the counts."""
+
+    counts: bool = True
+    bounds: bool = True
+    #: Characters of text, or bytes of binary values, that bounds keep; None for all.
+    length: int | None = None
+
+
+NONE: Final = MetricsMode(counts=False, bounds=False)
+COUNTS: Final = MetricsMode(bounds=False)
+FULL: Final = MetricsMode()
+#: What holds unless something else is said.
+TRUNCATE: Final = MetricsMode(length=16)
+
+_NAMED: Final = {"none": NONE, "counts": COUNTS, "full": FULL}
+
+
+def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collection[int] = ()) -> dict[int, MetricsMode]:
+    """Return the mode of every leaf column by field id, as Iceberg's ``MetricsConfig`` works it out.
+
+    A mode that does not exist counts as not given. Without a default of the table's, only so many columns as
+    ``write.metadata.metrics.max-inferred-column-defaults`` says have one; those of a struct come before those of the
+    structs, lists and maps in it.
+
+    Args:
+        schema: What is written; its reserved columns, those of row lineage, take the table's default.
+        properties: Table properties.
+        sorted_ids: Columns that the table is sorted by, which keep bounds whatever the default.
+
+    Raises:
+        ValueError: the property that limits the number of columns is not a number.
+    """
+    leaves = [field_id for field_id in _leaves(schema.as_struct()) if field_id < _RESERVED]
+    modes: dict[int, MetricsMode] = {}
+    default = TRUNCATE
+    if _DEFAULT in properties:
+        default = _mode(properties[_DEFAULT]) or TRUNCATE
+    elif len(leaves) > (most := _most(properties)):
+        default, modes = NONE, dict.fromkeys(islice(leaves, most), TRUNCATE)
+    modes.update(dict.fromkeys(sorted_ids, default if default.bounds else TRUNCATE))
+    for field_id in _leaves(schema.as_struct()):
+        named = _mode(properties.get(_COLUMN + str(schema.find_column_name(field_id)), ""))
+        modes[field_id] = named or modes.get(field_id, default)
+    return modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +110,37 @@ class FileMetrics:
 
 
 class Metrics:
-    """Metrics of one file in the making; takes the same tables as the file.
+    """Collects the metrics of one file that is being written; takes the same tables as the file.
 
-    :param schema: the columns as Iceberg has them.
-    :param columns: the same as Parquet has them, see :func:`workers.arrow.schema.column_descriptors`.
-    :param modes: what is kept of each, see :func:`workers.formats.metrics_modes.modes_of`.
+    Args:
+        schema: The columns as Iceberg has them.
+        columns: The leaf columns, see :func:`workers.arrow.schema.column_descriptors`.
+        modes: What is kept of each, see :func:`modes_of`.
     """
 
-    def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, Mode]) -> None:
+    def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, MetricsMode]) -> None:
         self._columns = columns
         self._modes = modes
-        self._totals: dict[int, _Totals] = {}
+        self._metrics: dict[int, _ColumnMetrics] = {}
         for column in columns:
             type_ = schema.find_type(column.field_id)
             if column.indexes is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
-                self._totals[column.field_id] = _Totals(type_, modes[column.field_id])
+                self._metrics[column.field_id] = _ColumnMetrics(type_, modes[column.field_id])
 
     def add(self, table: pa.Table) -> None:
         """Take rows; memory and time do not depend on how many were taken before."""
         for column in self._columns:
-            totals = self._totals.get(column.field_id)
+            totals = self._metrics.get(column.field_id)
             if totals is not None:
                 totals.add(column.values(table))
 
-    def result(self, footer: pq.FileMetaData) -> FileMetrics:
-        """The metrics of all rows, with the sizes of the columns in the file."""
+    def result(self, column_sizes: Sequence[int]) -> FileMetrics:
+        """Return the metrics of all rows, with the bytes that each leaf column takes in the file."""
         metrics = FileMetrics()
-        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-        for index, column in enumerate(self._columns):
+        for column, size in zip(self._columns, column_sizes, strict=True):
             if self._modes[column.field_id].counts:
-                size = sum(group.column(index).total_compressed_size for group in groups)
                 metrics.column_sizes[column.field_id] = size
-        for field_id, totals in self._totals.items():
+        for field_id, totals in self._metrics.items():
             metrics.value_counts[field_id] = totals.values
             metrics.null_value_counts[field_id] = totals.nulls
             if isinstance(totals.type, FloatType | DoubleType):
@@ -85,10 +153,10 @@ class Metrics:
         return metrics
 
 
-class _Totals:
-    """What is known of one column so far."""
+class _ColumnMetrics:
+    """The metrics of one column so far."""
 
-    def __init__(self, type_: PrimitiveType, mode: Mode) -> None:
+    def __init__(self, type_: PrimitiveType, mode: MetricsMode) -> None:
         self.type = type_
         self.values = 0
         self.nulls = 0
@@ -138,7 +206,7 @@ class _Totals:
 
 
 def above_text(text: str, length: int | None) -> str | None:
-    """The least text of at most so many characters that is not below the given one; None where there is none."""
+    """Return the least text of at most ``length`` characters that is not below a text; None if there is none."""
     if length is None or len(text) <= length:
         return text
     for end in range(length, 0, -1):
@@ -151,7 +219,7 @@ def above_text(text: str, length: int | None) -> str | None:
 
 
 def above_bytes(value: bytes, length: int | None) -> bytes | None:
-    """The least bytes, at most so many, that are not below the given ones; None where there are none."""
+    """Return the least value of at most ``length`` bytes that is not below a value; None if there is none."""
     if length is None or len(value) <= length:
         return value
     kept = value[:length].rstrip(b"\xff")
@@ -189,3 +257,37 @@ def _signs(uuids: pa.Array) -> set[int]:
     """The signs of both halves, wherever one of these UUIDs has them; there are no nulls."""
     octets = np.frombuffer(uuids.buffers()[1], np.uint8).reshape(-1, 16)[uuids.offset :][: len(uuids)]
     return set(np.unique((octets[:, 0] >> 7) * 2 + (octets[:, 8] >> 7)).tolist())
+
+
+def _mode(text: str) -> MetricsMode | None:
+    """The mode of that name; None where there is none."""
+    cut = re.fullmatch(r"truncate\((\d+)\)", text.lower(), re.ASCII)
+    if cut and int(cut[1]) > 0:
+        return MetricsMode(length=int(cut[1]))
+    return _NAMED.get(text.lower())
+
+
+def _most(properties: Mapping[str, str]) -> int:
+    try:
+        most = int(properties.get(_MAX_COLUMNS, _MAX_COLUMNS_DEFAULT))
+    except ValueError as error:
+        raise ValueError(f"{_MAX_COLUMNS} is {properties[_MAX_COLUMNS]}, not a whole number") from error
+    return most if most >= 0 else _MAX_COLUMNS_DEFAULT
+
+
+def _leaves(type_: IcebergType) -> Iterator[int]:
+    """Field ids of columns without children: those right below a type, then those further down."""
+    fields = _fields(type_)
+    yield from (leaf.field_id for leaf in fields if isinstance(leaf.field_type, PrimitiveType))
+    for below in fields:
+        yield from _leaves(below.field_type)
+
+
+def _fields(type_: IcebergType) -> tuple[NestedField, ...]:
+    if isinstance(type_, StructType):
+        return type_.fields
+    if isinstance(type_, ListType):
+        return (type_.element_field,)
+    if isinstance(type_, MapType):
+        return (type_.key_field, type_.value_field)
+    return ()

@@ -1,45 +1,28 @@
-"""Rows of one partition into files of about the target size, as they come."""
+"""Writes the rows of one partition into files of about the target size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
 from producer.model.staged import StagedDataFile
+from workers.formats.format_model import DataFileWriter
 from workers.model.rewrite_unit import Sizes
 
-#: What is so near to a file's goal counts as there.
+#: A file of this part of its goal counts as full.
 _NEAR: Final = 0.97
 #: A row group this much larger than wanted is better than a small one after it.
 _SLACK: Final = 1.2
 
-#: The first row group is this part of a file at most: what was said of the width may be far from true.
+#: The first row group is this part of a file at most: the expected width may be far from true.
 _FIRST: Final = 8
 
 
-class FileWriter(Protocol):
-    """One file in the making: row groups go in, a description comes out."""
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-
-    @property
-    def rows(self) -> int:
-        """Rows written so far."""
-
-    def write(self, table: pa.Table) -> None:
-        """Write one row group."""
-
-    def close(self) -> StagedDataFile:
-        """Finish the file."""
-
-
 @dataclass(frozen=True, slots=True)
-class GroupLimits:
+class RowGroupLimits:
     """When a row group is full: whichever comes first."""
 
     rows: int
@@ -52,19 +35,19 @@ class GroupLimits:
 class RollingWriter:
     """Writes rows into files that are evenly sized where it is known how many rows are still to come.
 
-    The size of what is to come is judged by what was written, and what is left is shared evenly by the files that it
-    makes (:meth:`Sizes.files`), so that no small file is left at the end.
+    The size of the remaining rows is estimated from what was written, and shared evenly by the files that they make
+    (:meth:`Sizes.files`), so that no small file is left at the end.
 
     Args:
         start: Begins the next file.
-        sizes: What files are to measure.
+        sizes: The sizes of files.
         limits: When a row group is full.
-        width: Bytes that a row takes in a file, as far as that is known before.
-        rows: How many rows will come, about; None when nobody knows.
+        width: The expected bytes of a row in a file.
+        rows: The expected number of rows; None if it is unknown.
     """
 
     def __init__(
-        self, start: Callable[[], FileWriter], sizes: Sizes, limits: GroupLimits, width: float, rows: int | None
+        self, start: Callable[[], DataFileWriter], sizes: Sizes, limits: RowGroupLimits, width: float, rows: int | None
     ) -> None:
         self._start = start
         self._sizes = sizes
@@ -72,14 +55,14 @@ class RollingWriter:
         self._width = max(width, 1e-3)
         self._measured = False
         self._left = rows
-        self._file: FileWriter | None = None
+        self._file: DataFileWriter | None = None
         self._buffer: list[pa.RecordBatch] = []
         self._buffered = 0
         self._bytes = 0
         self.closed: list[StagedDataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows; those that fill a row group are written."""
+        """Add rows, and write those that fill a row group."""
         self._buffer.append(batch)
         self._buffered += batch.num_rows
         self._bytes += batch.nbytes
@@ -87,7 +70,7 @@ class RollingWriter:
             self._flush(quota)
 
     def close(self) -> list[StagedDataFile]:
-        """Write what is left and describe all files."""
+        """Write the remaining rows and describe all files."""
         self._left = self._buffered
         while self._buffered:
             self._flush(min(self._quota(), self._buffered))
@@ -127,7 +110,7 @@ class RollingWriter:
 
     @property
     def _late(self) -> bool:
-        """Whether more rows have come than were said to: the file that is open takes them, as far as it may."""
+        """Whether more rows have come than were expected: the open file takes them, as far as it may."""
         return self._left is not None and self._left < self._buffered
 
     @property
@@ -144,6 +127,6 @@ class RollingWriter:
         return None if self._left is None else self._size + self._left * self._width
 
     def _files(self) -> int:
-        """How many files this one and those after it will be."""
+        """The number of files, this one and those after it."""
         total = self._total()
-        return 2 if total is None else self._sizes.files(total)  # there is always another one when nobody knows
+        return 2 if total is None else self._sizes.files(total)  # there is always another if rows are unknown

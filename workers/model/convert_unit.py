@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import PrimitiveType
 
@@ -46,6 +47,7 @@ class KeyFile:
     size: int
     #: Values of identity partition fields by source field id, in Iceberg's internal form (days, microseconds, …).
     constants: Mapping[int, Any] = field(default_factory=dict)
+    format: FileFormat = FileFormat.PARQUET
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider
@@ -33,6 +34,7 @@ class Input:
     first_row_id: int | None = None
     #: Values of identity partition fields by source field id, in Iceberg's internal form (days, microseconds, …).
     constants: Mapping[int, Any] = field(default_factory=dict)
+    format: FileFormat = FileFormat.PARQUET
 
 
 #: The part of the largest size that is planned for.

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat
 
 from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.deletes.position_runs import Gone, Run, tasks_for
 from workers.formats.deletion_vector import DeletionVector
-from workers.formats.position_deletes import PositionDeleteWriter
+from workers.formats.format_model import PositionDeleteWriter, format_model
 from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.convert_unit import ConversionUnit, Target
 from workers.runtime.lazy_session import LazySession
@@ -64,6 +65,7 @@ def _write_deletes(
     """One file for each destination; targets of a destination come one after another."""
     writer: PositionDeleteWriter | None = None
     path, scope = "", -1
+    formats = format_model(FileFormat.PARQUET)
     with ExitStack() as stack:
         for run in runs:
             target = unit.targets[run.target]
@@ -75,7 +77,7 @@ def _write_deletes(
                     yield writer.close(scope)
                 path, scope = destination(target), target.scope
                 stack.close()
-                writer = stack.enter_context(PositionDeleteWriter(io, path, unit.properties))
+                writer = stack.enter_context(formats.create_position_deletes(io, path, unit.properties))
             assert writer is not None
             writer.write(target.path, new)
         if writer is not None:

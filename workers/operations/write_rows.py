@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 
 from producer.model.plan import Scope
 from producer.model.staged import StagedDataFile
-from workers.formats.output_files import Files, Written
+from workers.formats.output_files import OutputFiles, Written
 from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.operations import inputs as lanes
 from workers.operations.inputs import Job
@@ -40,7 +40,7 @@ def copied(
     until_stopped = session.in_task()
 
     def copy(lane: int) -> Iterator[Written]:
-        files = Files(unit, io, first + lane, scratch, budget.rows_bytes)
+        files = OutputFiles(unit, io, first + lane, scratch, budget.rows_bytes)
         for job in dealt[lane]:
             batches = until_stopped(read_ahead(rows.read_all(job.parts), _AHEAD))
             yield from files.write(job.partition, batches, job.width, job.rows)

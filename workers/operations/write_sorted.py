@@ -11,7 +11,7 @@ from typing import Final
 
 from pyiceberg.io import FileIO
 
-from workers.formats.output_files import Files, Written
+from workers.formats.output_files import OutputFiles, Written
 from workers.model.rewrite_unit import RewriteUnit
 from workers.operations.inputs import Part
 from workers.operations.live_rows import LiveRows
@@ -44,7 +44,7 @@ def arranged(
     until_stopped = session.in_task()
 
     def write(lane: int) -> Iterator[Written]:
-        files, expected = Files(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
+        files, expected = OutputFiles(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
         for partition, found in groupby(until_stopped(read_ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
             yield from files.write(partition, (rows for _, rows in found), width, expected[partition])
 

@@ -22,9 +22,8 @@ from producer.model.job import Operation, Request
 from producer.planning.planner import check_request
 from tasks.testing import StreamTable
 from workers.arrow.schema import arrow_schema, column_descriptors
-from workers.formats.compression import delete_compression
-from workers.formats.metrics_modes import modes_of
-from workers.formats.write_properties import Layout
+from workers.formats.metrics import modes_of
+from workers.formats.parquet.write_properties import WriteProperties, delete_compression
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", StringType(), required=False))
 BOTH = (Operation.CONVERT, Operation.COMPACT)
@@ -160,7 +159,7 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     properties = {f"{FILTER}enabled.column.s": "true", name: value}
     columns = column_descriptors(arrow_schema(SCHEMA))
     read = {
-        Operation.COMPACT: lambda: (Layout.of(properties, SCHEMA, columns), modes_of(SCHEMA, properties)),
+        Operation.COMPACT: lambda: (WriteProperties.of(properties, SCHEMA, columns), modes_of(SCHEMA, properties)),
         Operation.CONVERT: lambda: delete_compression(properties),
     }
     table = with_properties(plain, **properties)

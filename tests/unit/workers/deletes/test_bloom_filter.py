@@ -29,7 +29,8 @@ from pyiceberg.types import (
 from workers.arrow.canonical import canonical_array
 from workers.arrow.fields import leaves, structs
 from workers.deletes.bloom_filter import KeyFilter, hash_keys
-from workers.formats.row_group_bounds import Bounds, bounds_of, may_match
+from workers.formats.format_model import Bounds, bounds_of
+from workers.formats.parquet.statistics import may_match
 from workers.model.convert_unit import KeyColumn
 
 TYPES = {

@@ -15,8 +15,8 @@ from pyiceberg.types import DoubleType, LongType, StringType
 from workers.deletes.bloom_filter import KeyFilter
 from workers.deletes.delete_spool import Spool, key_hashes, key_names, spool
 from workers.deletes.key_partitions import read_part
+from workers.formats.format_model import Bounds
 from workers.formats.key_reader import KeyReader
-from workers.formats.row_group_bounds import Bounds
 from workers.model.convert_unit import KeyColumn, KeyFile, Match
 from workers.runtime.errors import CorruptFile, Stopped
 from workers.runtime.machine import Budget

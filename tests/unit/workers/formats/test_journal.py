@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from workers.formats.journal import Journal
+from workers.formats.output_files import Journal
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from workers.formats.format_model import Bounds
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.model.convert_unit import KeyColumn, KeyFile
 from workers.runtime.errors import CorruptFile, DataError, UnsupportedFile
@@ -297,7 +298,7 @@ def test_shares_of_row_groups_are_the_whole_file(files: Files, parts: int) -> No
 
 def test_row_groups_that_are_not_kept_still_count(files: Files) -> None:
     path = files.write([field("id", pa.int64(), 1)], [list(range(100))], row_group_size=10)
-    kept = reader(ID).read(key_file(path), keep=lambda group, _: group.column(0).statistics.min == 50)
+    kept = reader(ID).read(key_file(path), bounds=[Bounds(50, 55)])
     assert positions(kept) == [(n, n) for n in range(50, 60)]
 
 

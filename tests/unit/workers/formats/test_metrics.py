@@ -31,9 +31,8 @@ from producer.model.staged import StagedDataFile
 from tests.support.anyrows import ARROW, SCHEMA, column, leaves, optional, tables
 from tests.support.memoryio import MemoryIO
 from workers.arrow.schema import arrow_schema
-from workers.formats.data_file_writer import DataFileWriter
-from workers.formats.metrics import above_bytes, above_text
-from workers.formats.metrics_modes import COUNTS, FULL, NONE, TRUNCATE, Mode, modes_of
+from workers.formats.metrics import COUNTS, FULL, NONE, TRUNCATE, MetricsMode, above_bytes, above_text, modes_of
+from workers.formats.parquet.data_file_writer import ParquetDataFileWriter
 
 REPEATED = {26, 28, 30, 31, 34}
 DEFAULT = "write.metadata.metrics.default"
@@ -42,7 +41,7 @@ DEFAULT = "write.metadata.metrics.default"
 def written(
     tables: list[pa.Table], properties: dict[str, str], schema: Schema = SCHEMA, arrow: pa.Schema = ARROW
 ) -> StagedDataFile:
-    with DataFileWriter(MemoryIO(), "memory://a", schema, arrow, properties) as writer:
+    with ParquetDataFileWriter(MemoryIO(), "memory://a", schema, arrow, properties) as writer:
         for table in tables:
             writer.write(table)
         return writer.close()
@@ -247,7 +246,7 @@ def test_columns_have_modes_of_their_own() -> None:
     }
     modes = modes_of(SCHEMA, properties, sorted_ids=[9, 15])
     assert modes.pop(15) == FULL
-    assert modes.pop(23) == Mode(length=3)
+    assert modes.pop(23) == MetricsMode(length=3)
     assert modes.pop(26) == NONE
     assert modes.pop(9) == TRUNCATE
     assert set(modes.values()) == {COUNTS}

@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField
 from producer.model.plan import Scope, SortKey, Strategy
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
-from workers.formats.output_files import Files
+from workers.formats.output_files import OutputFiles
 
 _SCHEMA = Schema(*(NestedField(number, f"c{number}", LongType(), required=False) for number in (1, 2, 3)))
 
@@ -34,7 +34,7 @@ def test_columns_that_rows_are_sorted_by_keep_bounds(tmp_path: Path, strategy: S
         properties={"write.metadata.metrics.default": "counts"},
     )
     rows = pa.RecordBatch.from_arrays([pa.array(range(5), pa.int64())] * 3, schema=arrow_schema(_SCHEMA))
-    ((partition, written),) = Files(unit, PyArrowFileIO(), 0, tmp_path, 1 << 20).write(
+    ((partition, written),) = OutputFiles(unit, PyArrowFileIO(), 0, tmp_path, 1 << 20).write(
         Scope(spec_id=0, values=(), label=""), [rows], 10.0, 5
     )
     assert partition == Scope(spec_id=0, values=(), label="")

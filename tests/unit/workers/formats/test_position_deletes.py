@@ -17,7 +17,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, StringType
 
 from producer.model.staged import StagedDeleteFile
-from workers.formats.position_deletes import FILE_PATH_ID, POS_ID, PositionDeleteWriter, read_position_deletes
+from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
+from workers.formats.position_deletes import FILE_PATH_ID, POS_ID, read_position_deletes
 from workers.runtime.errors import CorruptFile, UnsupportedFile
 
 FIXTURES = os.environ.get("ICEFLEET_FIXTURES", "")
@@ -28,7 +29,7 @@ Deletes = list[tuple[str, list[int]]]
 
 
 def write(path: Path, deletes: Deletes, properties: dict[str, str] | None = None) -> StagedDeleteFile:
-    with PositionDeleteWriter(IO, str(path), properties or {}) as writer:
+    with ParquetPositionDeleteWriter(IO, str(path), properties or {}) as writer:
         for data_file, positions in deletes:
             writer.write(data_file, np.array(positions, dtype=np.int64))
         return writer.close(0)
@@ -99,7 +100,7 @@ class FullIO(PyArrowFileIO):
 def test_a_file_is_described_in_full(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deletes.parquet"
     names = [f"s3://bucket/a-long-path-that-truncation-would-shorten/data-{number}.parquet" for number in range(3)]
-    with PositionDeleteWriter(IO, str(path), {}) as writer:
+    with ParquetPositionDeleteWriter(IO, str(path), {}) as writer:
         writer.write(names[0], np.array([5, 9]))
         writer.write(names[0], np.array([2**40]))
         writer.write(names[1], np.array([], dtype=np.int64))
@@ -154,7 +155,7 @@ def test_the_columns_are_what_the_spec_asks_for(tmp_path: Path) -> None:
 
 def test_millions_of_positions_go_into_several_row_groups(tmp_path: Path) -> None:
     path = tmp_path / "deletes.parquet"
-    with PositionDeleteWriter(IO, str(path), {}) as writer:
+    with ParquetPositionDeleteWriter(IO, str(path), {}) as writer:
         writer.write("a", np.arange(10))
         writer.write("a", np.arange(10, 2_300_000, dtype=np.int64))
         writer.write("b", np.arange(0, 400_000, 2, dtype=np.int64))
@@ -220,7 +221,7 @@ def test_the_level_of_delete_files_comes_before_that_of_all_files(tmp_path: Path
 )
 def test_codecs_that_do_not_exist_are_refused_at_once(tmp_path: Path, properties: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="Parquet compression codec"):
-        PositionDeleteWriter(IO, str(tmp_path / "deletes.parquet"), properties)
+        ParquetPositionDeleteWriter(IO, str(tmp_path / "deletes.parquet"), properties)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -255,7 +256,7 @@ def test_an_error_in_the_block_removes_the_file(tmp_path: Path, closed: bool) ->
     path = tmp_path / "deletes.parquet"
 
     def fail() -> None:
-        with PositionDeleteWriter(IO, str(path), {}) as writer:
+        with ParquetPositionDeleteWriter(IO, str(path), {}) as writer:
             writer.write("a", np.arange(1_000_001))
             assert path.exists()
             if closed:
@@ -268,7 +269,7 @@ def test_an_error_in_the_block_removes_the_file(tmp_path: Path, closed: bool) ->
 
 
 def test_a_file_that_was_not_closed_is_removed(tmp_path: Path) -> None:
-    with PositionDeleteWriter(IO, str(tmp_path / "deletes.parquet"), {}) as writer:
+    with ParquetPositionDeleteWriter(IO, str(tmp_path / "deletes.parquet"), {}) as writer:
         writer.write("a", np.arange(1_000_001))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="is closed"):
@@ -282,7 +283,7 @@ def test_storage_that_fails_leaves_no_file(tmp_path: Path, room: int) -> None:
     path = tmp_path / "deletes.parquet"
 
     def fail() -> None:
-        with PositionDeleteWriter(FullIO(room), str(path), {}) as writer:
+        with ParquetPositionDeleteWriter(FullIO(room), str(path), {}) as writer:
             writer.write("a", np.arange(100))
             writer.close(0)
 

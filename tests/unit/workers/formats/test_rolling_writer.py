@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer.model.staged import StagedDataFile
-from workers.formats.rolling_writer import GroupLimits, RollingWriter
+from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
 from workers.model.rewrite_unit import Sizes
 
 SIZES = Sizes(1000, 750, 1800)
-WIDE = GroupLimits(1 << 20, 1 << 30, 1 << 30)
+WIDE = RowGroupLimits(1 << 20, 1 << 30, 1 << 30)
 
 
 @dataclass
@@ -71,7 +71,7 @@ def written(
     width: float = 10,
     guess: float = 10,
     told: int | None = -1,
-    limits: GroupLimits = WIDE,
+    limits: RowGroupLimits = WIDE,
     batch: int = 7,
 ) -> tuple[Disk, list[StagedDataFile]]:
     """What comes of so many rows; ``told`` is how many were said to come, -1 for the truth."""
@@ -103,7 +103,7 @@ def test_even_files_rather_larger_than_smaller(rows: int, files: int) -> None:
 )
 def test_no_file_is_too_large_or_too_small(rows: int, width: float, guess: float, batch: int, group: int) -> None:
     """Whatever was guessed of the width, and wherever row groups end."""
-    limits = GroupLimits(group, 1 << 30, 1 << 30)
+    limits = RowGroupLimits(group, 1 << 30, 1 << 30)
     _, files = written(rows, width=width, guess=guess * width, batch=batch, limits=limits)
     slack = width * 2 + 10
     assert all(file.size <= SIZES.most + slack for file in files)
@@ -128,9 +128,9 @@ def test_some_more_rows_than_were_expected_join_the_last_file() -> None:
 
 
 def test_row_groups_end_where_the_first_limit_is_reached() -> None:
-    disk, _ = written(100, limits=GroupLimits(40, 1 << 30, 1 << 30))
+    disk, _ = written(100, limits=RowGroupLimits(40, 1 << 30, 1 << 30))
     assert disk.groups == [[12, 40, 48]]
-    disk, _ = written(100, limits=GroupLimits(1 << 20, 250, 1 << 30))
+    disk, _ = written(100, limits=RowGroupLimits(1 << 20, 250, 1 << 30))
     assert all(size <= 30 for size in disk.groups[0])
-    disk, _ = written(100, limits=GroupLimits(1 << 20, 1 << 30, 80))
+    disk, _ = written(100, limits=RowGroupLimits(1 << 20, 1 << 30, 80))
     assert all(size <= 12 for size in disk.groups[0])

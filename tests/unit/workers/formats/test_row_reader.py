@@ -207,7 +207,7 @@ def test_evolved_tables(tmp_path_factory: pytest.TempPathFactory, seed: int, ids
     gone = sorted(evolving.dice.sample(range(len(rows)), len(rows) // 3))
     mapping = None if ids else create_mapping_from_schema(was)
     reader = RowReader(PyArrowFileIO(), now, mapping, batch_bytes=evolving.dice.choice([1, 1 << 20]))
-    found = read(reader, file, gone=np.array(gone, np.int64))
+    found = read(reader, file, deleted=np.array(gone, np.int64))
     assert found == [project(row, was.fields, now.fields) for n, row in enumerate(rows) if n not in gone]
 
 
@@ -234,7 +234,7 @@ class TestLineage:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1, 2, 3])), row_group_size=2)
         first = Input(0, file.path, 5, 0, 3, file.size, first_row_id=100)
         reader = RowReader(PyArrowFileIO(), LINEAGE, None, 1 << 20)
-        assert lineage(read(reader, first, gone=np.array([1]))) == [(100, 5), (102, 5)]
+        assert lineage(read(reader, first, deleted=np.array([1]))) == [(100, 5), (102, 5)]
         assert lineage(read(reader, first, share=(1, 2))) == [(102, 5)]
 
     def test_none_before_version_3(self, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""How table properties choose the layout of a Parquet data file (``write.parquet.*`` as of Iceberg 1.11).
+"""How table properties choose the layout of Parquet files (``write.parquet.*`` as of Iceberg 1.11).
 
 Honoured: ``compression-codec``, ``compression-level``, ``page-size-bytes``, ``page-row-limit``, ``page-version``,
 ``dict-size-bytes``, ``bloom-filter-enabled.column.*``, ``bloom-filter-fpp.column.*``, ``bloom-filter-ndv.column.*``,
-``bloom-filter-max-bytes``, ``stats-enabled.column.*``, and ``parquet.enable.dictionary``. Whoever makes row groups
-honours ``row-group-size-bytes``.
+``bloom-filter-max-bytes``, ``stats-enabled.column.*``, and ``parquet.enable.dictionary``. ``row-group-size-bytes`` is
+honoured where row groups are made.
 
 Not honoured: ``row-group-check-min-record-count`` and ``-max-record-count``, which tell Iceberg's Java writer how often
 to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-size``, as variants are not written. With
@@ -27,20 +27,55 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import UUIDType
 
 from workers.arrow.schema import ColumnDescriptor
-from workers.formats.compression import data_compression
 
 _PREFIX: Final = "write.parquet."
 _PAGE_VERSIONS: Final = {"v1": "1.0", "v2": "2.0"}
-#: What Arrow looks at between two checks of a page's size, unless values are large.
-_VALUES: Final = 1024
-_LEAST_FILTER: Final = 32
-#: Rows by which it is judged whether values repeat.
-_LOOKED_AT: Final = 1 << 16
+#: Iceberg's names of codecs and Arrow's.
+_CODECS: Final = {
+    "uncompressed": "none",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "zstd": "zstd",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+}
+_CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
+#: What Iceberg's Java writer takes where the table names no level. Arrow's own level of zstd is 1: larger files.
+_USUAL_LEVELS: Final = {"zstd": 3}
+#: Values that Arrow writes between two checks of a page's size, unless values are large.
+_CHECK_VALUES: Final = 1024
+_MIN_FILTER_BYTES: Final = 32
+#: Rows that decide whether values repeat.
+_SAMPLED_ROWS: Final = 1 << 16
+
+
+def data_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return Arrow's codec and level for data files.
+
+    ``write.parquet.compression-codec`` and ``-level`` choose them; without, it is zstd at level 3, as in Iceberg.
+
+    Raises:
+        ValueError: the codec or its level does not exist.
+    """
+    return _compression(properties, "write.parquet")
+
+
+def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
+    """Return Arrow's codec and level for delete files.
+
+    ``write.delete.parquet.compression-codec`` and ``-level`` come first, then the same of ``write.parquet``, then zstd
+    at level 3, as in Iceberg.
+
+    Raises:
+        ValueError: the codec or its level does not exist.
+    """
+    return _compression(properties, "write.delete.parquet", "write.parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """The Bloom filter of one column."""
+class BloomFilterOptions:
+    """The Bloom filter of one column, as Arrow is asked for it."""
 
     false_positives: float
     #: How many values can be told apart within the bytes that a filter may have, or as many as the table says.
@@ -49,14 +84,14 @@ class Filter:
     repeated: bool
 
     def size(self, rows: int) -> int:
-        """Bytes of it in a row group at most, without its header: a power of two, halved by Arrow while it can be."""
+        """Return its bytes in a row group, without the header: a power of two, which Arrow halves while it can."""
         distinct = self.distinct if self.repeated else max(1, min(self.distinct, rows))
         bits = -8 * distinct / math.log(1 - self.false_positives ** (1 / 8))
-        return max(_LEAST_FILTER, 1 << math.ceil(math.log2(bits / 8)))
+        return max(_MIN_FILTER_BYTES, 1 << math.ceil(math.log2(bits / 8)))
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class WriteProperties:
     """Codec, pages, dictionaries, statistics and Bloom filters of a file."""
 
     codec: str
@@ -71,13 +106,14 @@ class Layout:
     #: Paths of columns with statistics; None for all.
     statistics: tuple[str, ...] | None
     #: By path.
-    filters: Mapping[str, Filter]
+    filters: Mapping[str, BloomFilterOptions]
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[ColumnDescriptor]) -> Layout:
-        """The layout that table properties ask for; what they say of columns that are not written is ignored.
+    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[ColumnDescriptor]) -> WriteProperties:
+        """Return the layout that table properties ask for, without what they say of columns that are not written.
 
-        :raises ValueError: when a property has a value that it cannot have; names it.
+        Raises:
+            ValueError: a property has a value that it cannot have; the text names it.
         """
         codec, level = data_compression(properties)
         version = properties.get(f"{_PREFIX}page-version", "v1").lower()
@@ -109,9 +145,10 @@ class Layout:
         )
 
     def options(self, table: pa.Table) -> dict[str, Any]:
-        """The same as arguments of ``pyarrow.parquet.ParquetWriter``.
+        """Return the layout as arguments of ``pyarrow.parquet.ParquetWriter``.
 
-        :param table: the first row group; the larger its values, the more often the size of a page is checked.
+        Args:
+            table: The first row group; the larger its values, the more often the size of a page is checked.
         """
         filters = {
             path: {"ndv": wanted.distinct, "fpp": wanted.false_positives} for path, wanted in self.filters.items()
@@ -125,24 +162,24 @@ class Layout:
             "use_dictionary": self._dictionaries(table) if self.dictionary else False,
             "dictionary_pagesize_limit": self.dictionary_bytes,
             "write_statistics": True if self.statistics is None else list(self.statistics),
-            "write_batch_size": self._between_checks(table),
+            "write_batch_size": self._check_interval(table),
             "bloom_filter_options": filters or None,
         }
 
     def _dictionaries(self, table: pa.Table) -> list[str]:
-        """Columns with dictionaries: those whose values repeat. Of others Arrow would write values and indexes."""
-        rows = table.slice(0, _LOOKED_AT)
+        """Columns with dictionaries: those whose values repeat. Of others Arrow writes values and indexes."""
+        rows = table.slice(0, _SAMPLED_ROWS)
         without = {column.name for column in rows.schema if not _repeats(rows.column(column.name))}
         return [path for path in self.paths if path not in without]
 
     def filter_bytes(self, rows: int) -> int:
-        """What Bloom filters add to a row group of so many rows, at most."""
+        """Return the bytes that Bloom filters add to a row group of so many rows, at most."""
         return sum(wanted.size(rows) for wanted in self.filters.values())
 
-    def _between_checks(self, table: pa.Table) -> int:
+    def _check_interval(self, table: pa.Table) -> int:
         """How many values may be added to a page before its size is looked at."""
         largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
-        return int(min(_VALUES, max(1, self.page_bytes // max(1, largest))))
+        return int(min(_CHECK_VALUES, max(1, self.page_bytes // max(1, largest))))
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:
@@ -163,16 +200,18 @@ def _bytes(values: pa.Array | pa.ChunkedArray) -> int:
     return int(values.type.bit_width // 8 * len(values))
 
 
-def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> Filter:
+def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> BloomFilterOptions:
     most = _positive(properties, "bloom-filter-max-bytes", 1 << 20)
     key = f"{_PREFIX}bloom-filter-fpp.column.{name}"
     false_positives = _number(properties, key, 0.01)
     if not 0 < false_positives < 1:
         raise ValueError(f"{key} is {properties[key]}, not between 0 and 1")
     # Java's writer takes the power of two that is not above the limit, too.
-    bits = 8 << max(_LEAST_FILTER, most).bit_length() - 1
+    bits = 8 << max(_MIN_FILTER_BYTES, most).bit_length() - 1
     room = max(1, int(-bits * math.log(1 - false_positives ** (1 / 8)) / 8))
-    return Filter(false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated)
+    return BloomFilterOptions(
+        false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated
+    )
 
 
 def _flag(properties: Mapping[str, str], kind: str, name: str, default: bool) -> bool:
@@ -191,3 +230,23 @@ def _number(properties: Mapping[str, str], key: str, default: float) -> float:
         return float(properties.get(key, default))
     except ValueError as error:
         raise ValueError(f"{key} is {properties[key]}, not a number") from error
+
+
+def _compression(properties: Mapping[str, str], *prefixes: str) -> tuple[str, int | None]:
+    name = _property(properties, prefixes, "compression-codec") or "zstd"
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
+    level = _property(properties, prefixes, "compression-level")
+    if level is None or codec not in _CODECS_WITH_LEVELS:
+        return codec, _USUAL_LEVELS.get(codec)
+    try:
+        pa.Codec(codec, compression_level=int(level))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"the Parquet compression codec {name} has no level {level}") from error
+    return codec, int(level)
+
+
+def _property(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> str | None:
+    """Return the property under the first prefix that has it."""
+    return next((properties[key] for prefix in prefixes if (key := f"{prefix}.{name}") in properties), None)

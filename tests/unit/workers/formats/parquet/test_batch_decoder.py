@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workers.formats.batch_decoder import BoundedFile, pieces
+from workers.formats.format_model import split_rows
+from workers.formats.parquet.batch_decoder import BoundedFile
 
 MB = 1 << 20
 MOST = 4 * MB
@@ -114,6 +115,6 @@ def test_one_value_is_a_batch_at_least(tmp_path: Path) -> None:
 
 
 def test_pieces_of_equal_rows() -> None:
-    assert list(pieces(10, 1, 4, 100)) == [4, 4, 2]
-    assert list(pieces(10, 0, 9, 6)) == [6, 4]
-    assert list(pieces(2, 100, 4, 6)) == [1, 1]
+    assert list(split_rows(10, 1, 4, 100)) == [4, 4, 2]
+    assert list(split_rows(10, 0, 9, 6)) == [6, 4]
+    assert list(split_rows(2, 100, 4, 6)) == [1, 1]

@@ -1,4 +1,4 @@
-"""Data files: Parquet files of a table's rows, with the metrics that Iceberg keeps of them."""
+"""Parquet data files, with the metrics that Iceberg keeps of them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from pyiceberg.schema import Schema
 
 from producer.model.staged import StagedDataFile
 from workers.arrow.schema import cast_uuids, column_descriptors, with_uuid_types
-from workers.formats.metrics import Metrics
-from workers.formats.metrics_modes import modes_of
-from workers.formats.write_properties import Layout
+from workers.formats.metrics import Metrics, modes_of
+from workers.formats.parquet.file import split_offset
+from workers.formats.parquet.write_properties import WriteProperties
 
 #: Arrow would cut larger tables into several row groups.
-_MOST_ROWS: Final = 1 << 26
+_MAX_ROWS: Final = 1 << 26
 
 
-class DataFileWriter:
+class ParquetDataFileWriter:
     """Writes one new data file, row group by row group.
 
-    The file appears with the first row group, and goes again when writing fails, and unless the ``with`` block ends
-    well after ``close``. A file that exists is never overwritten. No more than the row group at hand is held.
+    The file is created with the first row group. It is deleted when writing fails, and unless the ``with`` block ends
+    without an error after ``close``. An existing file is never overwritten. One row group is held in memory.
 
-    :param schema: what is written, columns of row lineage included; goes into the file.
-    :param arrow_schema: the same as Arrow has it, with field ids at every depth.
-    :param properties: table properties; :mod:`workers.formats.write_properties` and
-        :mod:`workers.formats.metrics_modes` say which count.
-    :param sorted_ids: columns that the table is sorted by; these keep bounds.
-    :raises ValueError: when a property has a value that it cannot have.
+    Args:
+        io: The table's file access.
+        path: The file.
+        schema: What is written, columns of row lineage included; goes into the file.
+        arrow_schema: The same in Arrow, with field ids at every depth.
+        properties: Table properties; :mod:`workers.formats.parquet.write_properties` and
+            :mod:`workers.formats.metrics` say which count.
+        sorted_ids: Columns that the table is sorted by, which keep bounds.
+
+    Raises:
+        ValueError: a property has a value that it cannot have.
     """
 
     def __init__(
@@ -50,7 +55,7 @@ class DataFileWriter:
         self._iceberg = schema
         self._schema = with_uuid_types(arrow_schema, schema)
         columns = column_descriptors(arrow_schema)
-        self._layout = Layout.of(properties, schema, columns)
+        self._write_properties = WriteProperties.of(properties, schema, columns)
         self._metrics = Metrics(schema, columns, modes_of(schema, properties, sorted_ids))
         self._stream: OutputStream | None = None
         self._parquet: pq.ParquetWriter | None = None
@@ -73,19 +78,20 @@ class DataFileWriter:
             self._discard()
 
     def write(self, table: pa.Table) -> None:
-        """Write a row group of these rows; none where there are no rows.
+        """Write these rows as one row group, if there are any.
 
-        :raises ValueError: when the table's columns are others than the file's, or a required one holds a null.
+        Raises:
+            ValueError: the table has other columns than the file, or a required one holds a null.
         """
         if self._closed:
             raise ValueError(f"{self._path} is closed")
-        if table.num_rows > _MOST_ROWS:
+        if table.num_rows > _MAX_ROWS:
             raise ValueError(f"{table.num_rows} rows are too many for a row group")
         if not table.num_rows:
             return
         try:
             stored = cast_uuids(table, self._schema)
-            stream, parquet = self._opened(stored)
+            stream, parquet = self._open(stored)
             parquet.write_table(stored, row_group_size=table.num_rows)
             self._metrics.add(table)
             self.rows += table.num_rows
@@ -97,7 +103,8 @@ class DataFileWriter:
     def close(self) -> StagedDataFile:
         """Finish the file and describe it.
 
-        :raises ValueError: when no row was written; then there is no file either.
+        Raises:
+            ValueError: no row was written; then there is no file either.
         """
         if self._closed:
             raise ValueError(f"{self._path} is closed")
@@ -112,12 +119,15 @@ class DataFileWriter:
         except BaseException:
             self._discard()
             raise
-        written = self._described(self._footer[0])
+        written = self._describe(self._footer[0])
         self._complete = True
         return written
 
-    def _described(self, footer: pq.FileMetaData) -> StagedDataFile:
-        metrics = self._metrics.result(footer)
+    def _describe(self, footer: pq.FileMetaData) -> StagedDataFile:
+        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+        columns = range(footer.num_columns)
+        sizes = [sum(group.column(index).total_compressed_size for group in groups) for index in columns]
+        metrics = self._metrics.result(sizes)
         return StagedDataFile(
             path=self._path,
             size=self.size,
@@ -129,10 +139,10 @@ class DataFileWriter:
             nan_value_counts=metrics.nan_value_counts,
             lower_bounds={field_id: bound.hex() for field_id, bound in metrics.lower_bounds.items()},
             upper_bounds={field_id: bound.hex() for field_id, bound in metrics.upper_bounds.items()},
-            split_offsets=tuple(_start(footer.row_group(index)) for index in range(footer.num_row_groups)),
+            split_offsets=tuple(split_offset(group) for group in groups),
         )
 
-    def _opened(self, first: pa.Table) -> tuple[OutputStream, pq.ParquetWriter]:
+    def _open(self, first: pa.Table) -> tuple[OutputStream, pq.ParquetWriter]:
         if self._stream is None:
             self._stream = self._io.new_output(self._path).create(overwrite=False)
         if self._parquet is None:
@@ -144,9 +154,9 @@ class DataFileWriter:
                 write_page_checksum=True,
                 write_page_index=True,
                 metadata_collector=self._footer,
-                **self._layout.options(first),
+                **self._write_properties.options(first),
             )
-        self._filters += self._layout.filter_bytes(first.num_rows)
+        self._filters += self._write_properties.filter_bytes(first.num_rows)
         return self._stream, self._parquet
 
     def _discard(self) -> None:
@@ -160,8 +170,3 @@ class DataFileWriter:
                 self._stream.close()
             with contextlib.suppress(Exception):
                 self._io.delete(self._path)
-
-
-def _start(group: pq.RowGroupMetaData) -> int:
-    column = group.column(0)
-    return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)

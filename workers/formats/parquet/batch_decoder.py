@@ -193,14 +193,6 @@ class _Gathered:
             yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
-def pieces(rows: int, width: int, most_bytes: int, most_rows: int) -> Iterator[int]:
-    """A number of rows of one width in portions that fit."""
-    most = max(1, min(most_rows, most_bytes // max(1, width)))
-    while rows > 0:
-        yield min(rows, most)
-        rows -= most
-
-
 def _selected(path: str, columns: Sequence[str]) -> bool:
     return any(path == column or path.startswith(f"{column}.") for column in columns)
 
