@@ -52,17 +52,19 @@ class Settings(BaseSettings):
     board_url: str = Field(
         "", description="Redis for reports, locks and the list of jobs; empty: the broker if it is Redis"
     )
-    catalogs: str = Field("default", description="catalogs whose tables the sweeper looks after, separated by commas")
+    catalogs: str = Field(
+        "default", description="catalogs whose tables the sweeper searches for jobs, separated by commas"
+    )
 
     unit_mb: Megabytes = Field(
         256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split"
     )
     max_attempts: int = Field(3, ge=1, le=100, description="times that a unit is tried before it counts as failed")
     max_rounds: int = Field(3, ge=1, le=100, description="times that a job plans again after conflicts")
-    commit_attempts: int = Field(20, ge=1, le=1000, description="tries to win the race for the table's next snapshot")
+    commit_attempts: int = Field(20, ge=1, le=1000, description="attempts at a commit while other writers are faster")
 
     give_up_hours: int = Field(
-        24, ge=1, le=8760, description="hours that a job waits for a storage, catalog or Redis that is away"
+        24, ge=1, le=8760, description="hours that a job retries while storage, catalog or Redis is unavailable"
     )
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
@@ -72,20 +74,18 @@ class Settings(BaseSettings):
     memory_mb: Megabytes = Field(
         0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
     )
-    scratch_dir: str = Field("", description="where workers spill and sort; empty: the system's temporary directory")
-    state_dir: str = Field(
-        "", description="where Flower and the sweeper's clock keep what they know; empty: ~/.local/state/icefleet"
+    scratch_dir: str = Field(
+        "", description="local disk where workers spill and sort; empty: the system's temporary directory"
     )
+    state_dir: str = Field("", description="folder for the state of Flower and of beat; empty: ~/.local/state/icefleet")
 
     unit_seconds: Seconds = Field(
         3600, description="soft time limit of one unit in seconds; the hard one is a minute later"
     )
-    shutdown_seconds: Seconds = Field(
-        300, description="seconds for which a worker that is told to stop finishes what it holds"
-    )
-    sweep_seconds: Seconds = Field(60, description="seconds between the sweeper's looks for jobs that lost a message")
+    shutdown_seconds: Seconds = Field(300, description="seconds that a stopping worker may take to finish its units")
+    sweep_seconds: Seconds = Field(60, description="seconds between two searches for jobs that lost a message")
     lease_seconds: Seconds = Field(
-        45, ge=3, description="seconds for which a worker may be silent before others take what it holds"
+        45, ge=3, description="seconds without a heartbeat after which other workers take a worker's units"
     )
     recycle_units: int = Field(10_000, ge=1, description="units after which a worker child is replaced by a fresh one")
     report_days: int = Field(7, ge=1, le=365, description="days for which reports of ended jobs are kept in Redis")

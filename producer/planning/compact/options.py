@@ -75,7 +75,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
 
-    tier: Tier = Field(Tier.MAJOR, description="minor: small files only; major: what the thresholds say; full: all.")
+    tier: Tier = Field(
+        Tier.MAJOR, description="minor: small files only; major: what the thresholds select; full: every file."
+    )
     strategy: Strategy = Field(Strategy.BINPACK, description="How rows are arranged: binpack, sort or zorder.")
     sort_order: str | None = Field(
         None, min_length=1, description='Such as "id desc nulls last, bucket(16, name)"; default: the table\'s order.'
@@ -84,32 +86,32 @@ class Options(BaseModel):
         (), description="Columns whose values are interleaved, separated by commas."
     )
     target_file_size_bytes: Size | None = Field(
-        None, description="What a file is to measure; default: write.target-file-size-bytes of the table, or 512 MB."
+        None, description="Size of a written file; default: write.target-file-size-bytes of the table, or 512 MB."
     )
     min_file_size_bytes: Annotated[int, Field(ge=0, lt=1 << 63), BeforeValidator(_bytes)] | None = Field(
         None, description="Smaller files are rewritten; default: 75 % of the target."
     )
     max_file_size_bytes: Size | None = Field(None, description="Larger files are split; default: 180 % of the target.")
-    min_input_files: Count = Field(5, description="So many files in a group are rewritten in any case; default: 5.")
+    min_input_files: Count = Field(5, description="A group of this many files is rewritten in any case; default: 5.")
     rewrite_all: bool = Field(False, description="Rewrite every file, whatever its size and deletes.")
     max_file_group_size_bytes: Size = Field(
-        100 << 30, description="What is rewritten in one go at most; default: 100 GB."
+        100 << 30, description="The most that is rewritten as one file group; default: 100 GB."
     )
-    max_files_to_rewrite: Count | None = Field(None, description="Rewrite no more files than that; default: all.")
+    max_files_to_rewrite: Count | None = Field(None, description="Rewrite at most this many files; default: all.")
     delete_file_threshold: Count | None = Field(
-        None, description="Rewrite files that so many delete files reach; default: no number is too many."
+        None, description="Rewrite files that this many delete files reach; default: no limit."
     )
     delete_ratio_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.3, description="Rewrite files of whose rows such a share is known to be deleted; default: 0.3."
+        0.3, description="Rewrite files if this share of their rows is known to be deleted; default: 0.3."
     )
     rewrite_job_order: JobOrder = Field(
         JobOrder.NONE, description="none, bytes-asc, bytes-desc, files-asc or files-desc: which groups come first."
     )
     output_spec_id: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="The partition spec that files are written under; default: the table's."
+        None, description="Partition spec of written files; default: the table's."
     )
     use_starting_sequence_number: bool = Field(
-        True, description="Written files count as old as the snapshot they come from; on by default."
+        True, description="Written files get the sequence number of the snapshot they come from; on by default."
     )
     remove_dangling_deletes: bool = Field(
         True, description="Drop delete files that reach no data file any more; on by default."
