@@ -13,9 +13,7 @@ from producer.broker.messages import CommitMessage, UnitMessage, parse_message, 
 from producer.broker.queue import COMMIT, PLAN, STAGING, SWEEP, Messenger, unit_id
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
-from producer.common.sizes import size_text
-from producer.model.job import Failure, JobId, Operation, Report, Request, Status
-from producer.model.staged import Staged
+from producer.model.job import Failure, JobId, Report, Request, Status
 from producer.state.job_store import JobStore
 from tasks.application import app, settings
 from tasks.job.context import JobContext
@@ -33,6 +31,7 @@ from tasks.messaging.heartbeat import send_heartbeats
 from tasks.messaging.lease import Lease
 from tasks.messaging.retry_policy import RetryPolicy
 from tasks.messaging.sweeper import sweep
+from tasks.operations.registry import OPERATIONS
 
 __all__ = ["app"]
 
@@ -105,26 +104,36 @@ def plan(self: Task, request: Request) -> str:
     return _next(request, begin(request, settings))
 
 
-@app.task(
-    name=STAGING[Operation.CONVERT],
-    parse=_PARSE_UNIT,
-    abort=staticmethod(_end_unit),
-    **_UNIT_OPTIONS,
-)
-def convert(self: Task, order: UnitMessage) -> str:
-    """Stage one unit of a conversion."""
-    return _stage(self, order)
+def stage_unit(task: Task, order: UnitMessage) -> str:
+    """Stage one unit, and have the round committed if it was the last."""
+    context = JobContext.open(order.job, location_of(task))
+    try:
+        plan = context.store.load_plan(order.round)
+    except Corrupt as error:
+        Messenger(settings).commit(order.job, context.store.location)  # it ends the job, or plans the round again
+        raise Unsuccessful(f"failed: {error}") from None
+    if plan is None:
+        raise _over(context)
+
+    def progress(done: int, files: int) -> None:
+        percent = 100 * done // max(files, 1)
+        task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
+        lease.progress(done, files)
+
+    JobRegistry(settings).extend_lock(plan.request)
+    with Lease(settings, order.job, unit_id(plan, order.unit), task.request.hostname) as lease:
+        outcome = stage(context, plan, order.unit, settings, progress)
+    if next(context.store.at(plan).pending(plan.units), None) is None:
+        Messenger(settings).commit(order.job, plan.location)
+    if isinstance(outcome, Failure):
+        raise Unsuccessful(f"failed: {outcome.reason}")
+    if outcome is None:
+        raise _over(context)
+    return OPERATIONS[plan.request.operation].summarize(outcome)
 
 
-@app.task(
-    name=STAGING[Operation.COMPACT],
-    parse=_PARSE_UNIT,
-    abort=staticmethod(_end_unit),
-    **_UNIT_OPTIONS,
-)
-def compact(self: Task, order: UnitMessage) -> str:
-    """Stage one unit of a compaction."""
-    return _stage(self, order)
+for _name in STAGING.values():  # a task and a queue of its own for each operation
+    app.task(name=_name, parse=_PARSE_UNIT, abort=staticmethod(_end_unit), **_UNIT_OPTIONS)(stage_unit)
 
 
 @app.task(name=COMMIT, parse=_PARSE_COMMIT, abort=staticmethod(_end_job), **_OPTIONS)
@@ -151,50 +160,12 @@ def sweep_tables(self: QuietTask) -> str:
     return self.send_success(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
 
 
-def _stage(task: Task, order: UnitMessage) -> str:
-    """Stage one unit of whatever its job does, and have the round committed when it was the last."""
-    context = JobContext.open(order.job, location_of(task))
-    try:
-        plan = context.store.load_plan(order.round)
-    except Corrupt as error:
-        Messenger(settings).commit(order.job, context.store.location)  # it ends the job, or plans the round again
-        raise Unsuccessful(f"failed: {error}") from None
-    if plan is None:
-        raise _over(context)
-
-    def progress(done: int, files: int) -> None:
-        percent = 100 * done // max(files, 1)
-        task.send_event("task-progress", result=f"{percent}% {done}/{files} files")
-        lease.progress(done, files)
-
-    JobRegistry(settings).extend_lock(plan.request)
-    with Lease(settings, order.job, unit_id(plan, order.unit), task.request.hostname) as lease:
-        outcome = stage(context, plan, order.unit, settings, progress)
-    if next(context.store.at(plan).pending(plan.units), None) is None:
-        Messenger(settings).commit(order.job, plan.location)
-    if isinstance(outcome, Failure):
-        raise Unsuccessful(f"failed: {outcome.reason}")
-    if outcome is None:
-        raise _over(context)
-    return _staged(plan.request.operation, outcome)
-
-
 def _over(context: JobContext) -> Cancelled | Late:
     """What there is to say of a unit whose job has ended."""
     report = JobRegistry(settings).report(context.id)
     if context.store.cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")
-
-
-def _staged(operation: Operation, staged: Staged) -> str:
-    """What a unit has come to, in a line."""
-    if operation is Operation.COMPACT:
-        rows, size = sum(file.records for file in staged.data), sum(file.size for file in staged.data)
-        made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {size_text(size)}"
-        return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
-    files = len(staged.deletes) + len(staged.vectors)
-    return f"{staged.new_positions} rows in {files} delete files or vectors, {staged.seconds} s"
 
 
 def _next(request: Request, step: Step) -> str:

@@ -22,7 +22,7 @@ from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.retry_policy import RetryPolicy, TryAgain
-from tasks.operations.work import Progress
+from tasks.operations.base import Progress
 
 log = logging.getLogger(__name__)
 

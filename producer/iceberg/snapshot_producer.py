@@ -90,6 +90,7 @@ class SnapshotUpdate:
         self._known = known
         self._added: list[NewFile] = []
         self._removed: dict[tuple[str, int | None], LiveFile] = {}
+        self._rewritten: set[str] = set()
 
     @property
     def parent(self) -> Snapshot | None:
@@ -103,6 +104,10 @@ class SnapshotUpdate:
     def remove(self, files: Iterable[LiveFile]) -> None:
         """Remove live files. Those read from the head's own manifests are found without a search."""
         self._removed.update((file.identity, file) for file in files)
+
+    def rewrite_manifests(self, manifests: Iterable[ManifestFile]) -> None:
+        """Move the live entries of manifests of the head to new manifests, with all that the entries say."""
+        self._rewritten.update(manifest.manifest_path for manifest in manifests)
 
     def prepare(self) -> PreparedSnapshot:
         """Write the manifests and the manifest list; the table does not change yet.
@@ -173,7 +178,7 @@ class SnapshotUpdate:
         return PreparedSnapshot(self._table, self._branch, self._ref, snapshot, tuple(paths.given))
 
     def _touched(self, before: list[ManifestFile]) -> list[ManifestFile]:
-        """Manifests of the head that may hold a removed file, or whose counts their list leaves out.
+        """Manifests of the head that may hold a removed file, are to be rewritten, or have no counts in their list.
 
         Lists must tell the counts since version 2, and in version 3 row ids are given out by them.
         """
@@ -189,6 +194,7 @@ class SnapshotUpdate:
             manifest
             for manifest in before
             if manifest.manifest_path in holders
+            or manifest.manifest_path in self._rewritten
             or (manifest.content, manifest.partition_spec_id) in moved
             or None in (manifest[position] for position in _COUNTS)
         ]

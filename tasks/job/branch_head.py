@@ -29,7 +29,7 @@ def reach_of(file: LiveFile) -> Reach:
 
 
 @dataclass(frozen=True)
-class Head:
+class BranchHead:
     """The head of the plan's branch, compared with the plan's snapshot.
 
     Manifests that both share need not be read: a file is gone only if its manifest was replaced, and new only if its
@@ -46,7 +46,7 @@ class Head:
     since: tuple[Snapshot, ...] = ()
 
     @classmethod
-    def of(cls, table: Table, plan: Plan, known: KnownManifests | None = None) -> Head:
+    def of(cls, table: Table, plan: Plan, known: KnownManifests | None = None) -> BranchHead:
         """Look at a freshly loaded table.
 
         Args:

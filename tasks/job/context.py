@@ -1,7 +1,8 @@
-"""A job as its steps see it: its records on the table's storage, and its table, freshly loaded each time."""
+"""A job as its steps see it: its records on the table's storage, its freshly loaded table, and the files it may use."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.io import load_file_io
@@ -10,34 +11,37 @@ from pyiceberg.table import Table
 from producer.common.errors import Corrupt, Elsewhere, Failed, Reason, Refused
 from producer.common.storage import Fenced, Places
 from producer.iceberg.catalog import open_catalog, open_table
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import JobId, Report, Request
-from producer.model.plan import Plan
+from producer.model.plan import Plan, Unit
+from producer.planning.planner import branch_head
 from producer.state.job_store import ROOT, JobStore, branches_of
+from tasks.job.deletion import FileDeleter
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """One job's name and records."""
+    """A job's id, its records, and where its table's files may lie."""
 
     id: str
     name: JobId
     store: JobStore
-    #: Where its table's files may lie.
+    #: The locations of the table's files.
     places: Places
-    #: Whether the records lie at the table; else nobody but the message says where they do.
-    known: bool = True
+    #: Whether the records lie at the table; if not, only the message says where they are.
+    at_table: bool = True
 
     @classmethod
     def open(cls, job: str, location: str | None = None) -> JobContext:
         """Find a job's records.
 
         Args:
-            job: Its id, which names the table.
-            location: The table's, if it is known: the records are found then even after the table was dropped.
+            job: The job's id, which names the table.
+            location: The table's location if it is known: with it the records are found even after a drop of the table.
 
         Raises:
-            Refused: there is no such table.
-            Corrupt: its metadata cannot be read, and the location is not known.
+            Refused: There is no such table.
+            Corrupt: Its metadata cannot be read, and the location is not known.
         """
         name = JobId.parse(job)
         try:
@@ -52,23 +56,28 @@ class JobContext:
                 return cls(job, name, JobStore(Fenced(table.io, places), home, name.token, branches), places)
         # Dropped or replaced since, or the message is wrong: then no plan of this job lies there.
         io, places = load_file_io(dict(open_catalog(name.catalog).properties), location), Places.at(location)
-        return cls(job, name, JobStore(Fenced(io, places), location, name.token), places, known=False)
+        return cls(job, name, JobStore(Fenced(io, places), location, name.token), places, at_table=False)
 
     def owns(self, path: str) -> bool:
-        """Whether a file can be one that was written for this job: their names carry the job's."""
+        """Return whether a file can be one that was written for this job: its name carries the job's token."""
         return self.places.hold(path) and f"{self.name.token}-" in path.rpartition("/")[2]
 
+    @property
+    def deleter(self) -> FileDeleter:
+        """Deletes this job's own files, and no others without a grant."""
+        return FileDeleter(self.store.io, (f"{self.name.token}-",))
+
     def request(self, plan: Plan) -> Request:
-        """What was asked for; of a plan that is none of this job's, no more than the job's id tells."""
+        """Return the plan's request, or what the job's id tells of it if the plan is another job's."""
         return plan.request if self.objection(plan) is None else self.request_by_name
 
     @property
     def request_by_name(self) -> Request:
-        """What the job's id alone tells of what was asked for."""
+        """The request as far as the job's id tells it."""
         return Request(job=self.id, operation=self.name.operation, catalog=self.name.catalog, table=self.name.table)
 
     def objection(self, plan: Plan) -> str | None:
-        """Why a plan that lies among the job's records is none that was made for it; None where it may be."""
+        """Return why a plan among the job's records was not made for this job, or None if it may have been."""
         asked = plan.request
         if asked.job != self.id:
             return f"The plan among the job's records is that of {asked.job}."
@@ -81,15 +90,15 @@ class JobContext:
         return None
 
     def conclusion(self) -> Report | None:
-        """How the job has ended, as far as its records tell."""
+        """Return the report that the job has ended with, or None if its records have none."""
         report = self.store.conclusion()
         return report if report is not None and report.job == self.id else None
 
     def reload(self, plan: Plan) -> Table:
-        """The table as it is now; by its access to files nothing is written or deleted but the table's own.
+        """Load the table as it is now; its file access writes and deletes only below the table's locations.
 
         Raises:
-            Failed: it was dropped, or another one has its name, or the plan is none of this job's.
+            Failed: The table was dropped or replaced, or the plan is another job's.
         """
         if (objection := self.objection(plan)) is not None:
             raise Elsewhere(objection)
@@ -106,3 +115,34 @@ class JobContext:
             raise Failed(f"The job's records lie at {self.store.location}, which is no place of {self.name.table}.")
         table.io = Fenced(table.io, places)
         return table
+
+
+def check_inputs(table: Table, plan: Plan, unit: Unit) -> None:
+    """Check that a unit reads only files of the table: below its locations, or referenced by its metadata.
+
+    A table may refer to files outside of its locations. Only for these is its metadata read, as planning has done.
+
+    Raises:
+        Elsewhere: The unit names another file; the message names the first of them.
+    """
+    places = Places.of(table.metadata)
+    foreign = {path for path in _input_paths(unit) if not places.hold(path)}
+    if foreign and (unknown := foreign - _live_files(table, plan)):
+        raise Elsewhere(f"{min(unknown)} is no file of {plan.request.table}: it is not read.")
+
+
+def _input_paths(unit: Unit) -> Iterator[str]:
+    for data in unit.data:
+        yield data.path
+        if data.vector is not None:
+            yield data.vector.path
+    yield from (delete.path for delete in unit.deletes)
+    yield from (positions.path for positions in unit.positions)
+
+
+def _live_files(table: Table, plan: Plan) -> frozenset[str]:
+    """Return the files that were live when the round was planned."""
+    snapshot = table.metadata.snapshot_by_id(plan.snapshot_id) if plan.snapshot_id is not None else None
+    if snapshot is None and (snapshot := branch_head(table, plan.request.branch)) is None:
+        return frozenset()
+    return frozenset(file.path for file in read_manifests(table.io, read_manifest_list(table.io, snapshot)))

@@ -14,7 +14,7 @@ from producer.model.plan import Plan
 from producer.state.commit_history import report_from_history
 from tasks.job.cleanup import clean_up
 from tasks.job.context import JobContext
-from tasks.job.in_flight import may_happen
+from tasks.job.pending_commit import has_pending_commit
 from tasks.lifecycle.outcomes import Ended, Waiting
 from tasks.lifecycle.reports import concluded, report_of
 
@@ -50,7 +50,7 @@ def refuse(context: JobContext, plan: Plan) -> Ended | None:
     """
     if (objection := context.objection(plan)) is None:
         return None
-    if not context.known:
+    if not context.at_table:
         raise Elsewhere(objection)
     return leave(context, report_of(context.request(plan), Status.FAILED, reason=objection))
 
@@ -92,7 +92,7 @@ def leave_unless_committed(context: JobContext, report: Report) -> Ended | Waiti
     """
     context.store.close()
     plan = context.store.latest_plan()
-    if plan is not None and may_happen(context, plan):
+    if plan is not None and has_pending_commit(context, plan):
         return Waiting(plan)
     return leave(context, report)
 

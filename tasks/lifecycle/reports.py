@@ -9,7 +9,7 @@ from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.planning.operations import OPERATIONS
 from producer.state.commit_history import COUNTS, count
-from tasks.lifecycle.commit import Committed
+from tasks.lifecycle.prepared_commit import CommitResult
 
 
 def report_of(request: Request, status: Status, *, reason: str | None = None) -> Report:
@@ -25,7 +25,7 @@ def report_of(request: Request, status: Status, *, reason: str | None = None) ->
     )
 
 
-def summed(plan: Plan, done: Committed | None, failures: tuple[Failure, ...]) -> Report:
+def summed(plan: Plan, done: CommitResult | None, failures: tuple[Failure, ...]) -> Report:
     """The report of all rounds up to this one; how it ended is still to be said."""
     before = plan.before or report_of(plan.request, Status.COMMITTING)
     changes: dict[str, object] = {
@@ -33,9 +33,14 @@ def summed(plan: Plan, done: Committed | None, failures: tuple[Failure, ...]) ->
         "failed_units": before.failed_units + len(failures),
         "failures": before.failures + failures,
     }
-    if done is not None and done.snapshot is not None:
-        changes["snapshot_id"] = done.snapshot.snapshot_id
-        changes |= {name: getattr(before, name) + count(done.snapshot, key) for name, key in COUNTS.items()}
+    if done is not None:
+        counts = dict(done.counts)
+        if done.snapshot is not None:
+            changes["snapshot_id"] = done.snapshot.snapshot_id
+            counts = {name: count(done.snapshot, key) for name, key in COUNTS.items()}
+        changes |= {name: getattr(before, name) + number for name, number in counts.items()}
+        if done.metadata_changed:
+            changes["status"] = Status.COMMITTED  # no snapshot id shows later that the job has changed the table
     return before.model_copy(update=changes)
 
 
@@ -48,7 +53,7 @@ def concluded(report: Report, request: Request, status: Status | None = None, re
 
 
 def _conclusion(report: Report) -> tuple[Status, str | None]:
-    changed = report.snapshot_id is not None
+    changed = report.snapshot_id is not None or report.status is Status.COMMITTED
     if not report.failures:
         return (Status.COMMITTED, None) if changed else (Status.NOTHING_TO_DO, "somebody else has done it meanwhile")
     of = f"{report.failed_units} of {report.units} units failed"

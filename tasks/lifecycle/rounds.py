@@ -118,13 +118,13 @@ def _commit(
         status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
         return end(context, summed(plan, None, failures), plan, status, str(error))
     report = summed(plan, done, failures + done.failures)
-    if done.again and not last:
-        return _plan_again(context, plan, settings, done.again, report)
-    conflicts = tuple(setback.failure for setback in done.setbacks)
+    if done.paths_to_replan and not last:
+        return _plan_again(context, plan, settings, done.paths_to_replan, report)
+    conflicts = tuple(replan.failure for replan in done.replans)
     report = report.model_copy(
         update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
     )
-    return end(context, report, plan, changed=done.snapshot is not None)
+    return end(context, report, plan, changed=done.changed)
 
 
 def _has_committed(context: JobContext, plan: Plan) -> bool:

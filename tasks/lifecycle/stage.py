@@ -6,7 +6,6 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,29 +14,21 @@ from celery.exceptions import SoftTimeLimitExceeded
 from producer.common.errors import Corrupt, Elsewhere, Failed, Newer
 from producer.common.redaction import masked
 from producer.common.settings import Settings
-from producer.model.job import Failure, Operation
+from producer.model.job import Failure
 from producer.model.plan import Plan, Unit, UnitHeader
 from producer.model.staged import Attempt, Staged
 from producer.state.job_store import JobStore
-from tasks.job.cleanup import withdraw
+from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
 from tasks.lifecycle.budget import budget_of
 from tasks.messaging.retry_policy import TryAgain
-from tasks.operations.compact.execute import Compacting
-from tasks.operations.convert.execute import Converting
-from tasks.operations.work import Progress, Work, discard
+from tasks.operations.base import Progress
+from tasks.operations.registry import OPERATIONS
 from workers.runtime.errors import DataError
 from workers.runtime.java import NoJava
-from workers.runtime.machine import Budget
 from workers.runtime.scratch import scratch
 
 log = logging.getLogger(__name__)
-
-_WORK: Final[Mapping[Operation, Callable[[JobContext, Plan, Unit, Attempt, Budget], Work]]] = {
-    Operation.CONVERT: Converting.of,
-    Operation.COMPACT: Compacting.of,
-}
-
 
 #: What helps when memory has run out, and what tells that it has: the JVM's heap, Python's or Arrow's memory, or a
 #: kernel that killed a Python process of Spark's.
@@ -65,7 +56,7 @@ def stage(
         Elsewhere: what the message takes for the job's records is another job's.
     """
     store = context.store
-    if not context.known and (objection := context.objection(plan)) is not None:
+    if not context.at_table and (objection := context.objection(plan)) is not None:
         raise Elsewhere(objection)
     if store.closed():
         return None
@@ -112,23 +103,23 @@ def _attempt(
     context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, settings: Settings, progress: Progress
 ) -> Staged | None:
     started = time.perf_counter()
-    work = _WORK[plan.request.operation](context, plan, unit, attempt, budget_of(settings))
+    executor = OPERATIONS[plan.request.operation].executor(context, plan, unit, attempt, budget_of(settings))
     records = context.store.at(plan)
-    if astray := [path for path in work.claim.paths if not context.places.hold(path)]:
+    if astray := [path for path in executor.claim.paths if not context.places.hold(path)]:
         raise Elsewhere(f"{astray[0]} lies outside of the table's locations: it is not written.")
-    records.note_attempt(work.claim)
+    records.note_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
         with scratch(root) as folder:
-            staged = work.run(root, folder, progress)
+            staged = executor.run(root, folder, progress)
     except BaseException:
-        discard(context.store.io, work.claim)
+        discard_attempt(context, executor.claim)
         raise
     staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
     # From here on a committer may have seen it: even an error while the record is written must delete nothing.
     records.write_staged(staged)
     if context.store.ended():  # while this attempt was busy
-        withdraw(context, plan, work.claim, staged)
+        withdraw_attempt(context, plan, executor.claim, staged)
         return None
     return staged
 

@@ -1,26 +1,68 @@
-"""What a commit is told by the operation whose work it commits: what changes, and what other writers kept from it."""
+"""What an operation provides on the workers' side: an executor for its units, and rules for the commits of its rounds.
+
+An operation is a plug: it implements :class:`Executor` and :class:`CommitRules`, puts both into a
+:class:`TaskOperation`, and is listed in :mod:`tasks.operations.registry`. Nothing else names it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from producer.iceberg.manifest_entry import NewFile
 from producer.iceberg.manifest_reader import LiveFile
 from producer.model.job import Failure
-from tasks.job.branch_head import Head
+from producer.model.plan import Plan, Unit
+from producer.model.staged import Attempt, Staged
+from tasks.job.branch_head import BranchHead
+from tasks.job.context import JobContext
+from workers.runtime.machine import Budget
+
+#: Called with the number of files done and the number of all files.
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+# -- staging ---------------------------------------------------------------------------------------------------
+
+
+class Executor(Protocol):
+    """One attempt at a unit, ready to run."""
+
+    @property
+    def claim(self) -> Attempt:
+        """The attempt with all that it may write; it is recorded before :meth:`run` writes anything."""
+
+    def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
+        """Do the work, and describe what was written.
+
+        Args:
+            spill: Where Spark shuffles and spills; None for the system's temporary directory.
+            scratch: An empty folder that is deleted afterwards.
+            progress: Called with how many of the unit's data files are done.
+
+        Raises:
+            DataError: A file cannot be used; trying again does not help.
+        """
+
+
+# -- committing ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Setback:
-    """A part of a round that is not committed, since other writers changed what it was planned from."""
+class Replan:
+    """A part of a round that is not committed and must be planned again: other writers changed its inputs."""
 
-    #: What is left to do: equality deletes, or data files (compaction).
+    #: What is left to do: paths of equality deletes, or of data files (compaction).
     paths: frozenset[str]
-    #: What is reported of it unless it is planned again.
+    #: What the report says of it if it is not planned again.
     failure: Failure
 
 
@@ -29,55 +71,95 @@ class Additions:
     """The files that a commit attempt adds."""
 
     files: tuple[NewFile, ...] = ()
-    #: Paths of those that were written for this attempt alone; they go when it comes to nothing.
+    #: Paths of those that were written for this attempt alone; they are deleted when the attempt fails.
     written: tuple[str, ...] = ()
 
 
-class Change(Protocol):
-    """What one commit attempt changes on one head."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to commit."""
-
-    @property
-    def operation(self) -> Operation:
-        """What kind of snapshot it makes."""
-
-    @property
-    def setbacks(self) -> tuple[Setback, ...]:
-        """What has to be planned again."""
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        """Units whose staged work must never be committed, and why."""
-
-    @property
-    def removed(self) -> tuple[LiveFile, ...]:
-        """The live files that leave."""
-
-    def additions(self, table: Table, name: str) -> Additions:
-        """The files that are added; writes those of them that depend on the head.
-
-        Args:
-            table: As it was loaded for this attempt.
-            name: What the names of all files carry that are written for this attempt.
-        """
+def _no_additions(table: Table, name: str) -> Additions:
+    return Additions()
 
 
-class Rules(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class NoChange:
+    """Nothing to commit: nothing is left to do, or the operation only reads."""
+
+    #: Whether the table has what was planned already, from an earlier attempt of this job.
+    is_applied: bool = False
+    #: Counters of the report that the round adds to, by the report's field.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    replans: tuple[Replan, ...] = ()
+    #: Units whose staged work must never be committed, and why.
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotChange:
+    """One new snapshot on the branch. The report's counters follow from the snapshot's summary."""
+
+    operation: Operation
+    #: The live files that leave.
+    removed: tuple[LiveFile, ...] = ()
+    #: Manifests of the head whose live entries move to new manifests; alone, this changes no file.
+    rewritten_manifests: tuple[ManifestFile, ...] = ()
+    #: Returns the files that are added, and writes those that depend on the head. Takes the table as it was loaded for
+    #: the attempt, and the name that all files of the attempt carry.
+    additions: Callable[[Table, str], Additions] = _no_additions
+    replans: tuple[Replan, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetadataChange:
+    """Updates of the table's metadata without a snapshot, such as the expiry of snapshots.
+
+    They are committed in one compare-and-swap. The commit loop adds two requirements to those given here: the table's
+    UUID, and the head of the branch, so that other committers can tell from the head that the attempt fails.
+
+    An attempt without an answer may reach the catalog after the next one: updates must be harmless when they are
+    applied twice, or carry requirements that the first application breaks.
+    """
+
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...] = ()
+    #: Returns whether the metadata has the updates; decides what became of an attempt without an answer.
+    is_applied: Callable[[TableMetadata], bool]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    replans: tuple[Replan, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+#: What one commit attempt changes on one head.
+Change: TypeAlias = NoChange | SnapshotChange | MetadataChange
+
+
+class CommitRules(Protocol):
     """When a commit of an operation is right. One object serves all attempts at a commit and may keep what it read."""
 
-    def change(self, table: Table, head: Head) -> Change:
-        """What of the staged work may be committed on a head.
+    def change(self, table: Table, head: BranchHead) -> Change:
+        """Return what of the staged work may be committed on a head.
 
         Args:
-            table: As it was loaded for this attempt.
-            head: The head of the plan's branch in it.
+            table: The table, freshly loaded for this attempt.
+            head: The head of the plan's branch.
 
         Raises:
-            Conflict: the plan as a whole no longer fits the branch.
+            Conflict: The plan as a whole no longer fits the branch.
         """
 
-    def left_behind(self, table: Table) -> tuple[Setback, ...]:
-        """What a commit that has happened, perhaps long ago, left to be planned again."""
+    def replans_after(self, table: Table) -> tuple[Replan, ...]:
+        """Return what a snapshot of this round, which may have been committed long ago, left to be planned again."""
+
+
+# -- the plug --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TaskOperation:
+    """Everything that the steps of a job need to know of an operation."""
+
+    #: Prepares an attempt at a unit on the table as it is now.
+    executor: Callable[[JobContext, Plan, Unit, Attempt, Budget], Executor]
+    #: Returns the commit rules for the units of a round that are staged, by number.
+    commit_rules: Callable[[JobContext, Plan, Mapping[int, Staged]], CommitRules]
+    #: Describes what a unit wrote, in a line for Flower.
+    summarize: Callable[[Staged], str]

@@ -28,7 +28,7 @@ from producer.model.plan import DataFile, EqualityDeleteFile, Plan, PositionDele
 from producer.model.staged import Staged
 from producer.planning.units import vector_ref
 from producer.state.records import parallel
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.since import DeletesSince
 
 #: Finds a unit with its files; None when its record is gone.
@@ -49,7 +49,7 @@ class OutdatedFile:
 
 
 def outdated_files(
-    plan: Plan, staged: Mapping[int, Staged], unit_of: UnitOf, head: Head, since: DeletesSince
+    plan: Plan, staged: Mapping[int, Staged], unit_of: UnitOf, head: BranchHead, since: DeletesSince
 ) -> dict[int, tuple[OutdatedFile, ...]]:
     """The outdated data files of each unit that has some.
 
@@ -90,7 +90,7 @@ class _Gone:
     vectors: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, gone: Iterable[LiveFile], head: Head) -> _Gone:
+    def of(cls, gone: Iterable[LiveFile], head: BranchHead) -> _Gone:
         # Those that left together with their data file are nobody's loss; others need no look at it.
         files = [file for file in gone if file.referenced_data_file not in head.gone_data]
         by_position = [file for file in files if file.content == DataFileContent.POSITION_DELETES]
@@ -101,7 +101,9 @@ class _Gone:
         )
 
 
-def _outdated(unit: Unit, staged: Staged, gone: _Gone, head: Head, since: DeletesSince) -> tuple[OutdatedFile, ...]:
+def _outdated(
+    unit: Unit, staged: Staged, gone: _Gone, head: BranchHead, since: DeletesSince
+) -> tuple[OutdatedFile, ...]:
     newest_gone = _Newest(delete for delete in unit.deletes if delete.path in gone.equality)
     newest_live = _Newest(delete for delete in unit.deletes if delete.path in head.equality_deletes)
     earlier = [file for file in unit.positions if file.path in gone.positions]
@@ -131,7 +133,7 @@ def _outdated(unit: Unit, staged: Staged, gone: _Gone, head: Head, since: Delete
 
 
 def _rows_may_return(
-    file: DataFile, earlier: Iterable[PositionDeleteFile], gone: _Gone, head: Head, since: DeletesSince
+    file: DataFile, earlier: Iterable[PositionDeleteFile], gone: _Gone, head: BranchHead, since: DeletesSince
 ) -> bool:
     """Whether rows that were deleted by position when the job was planned may not be so any more."""
     if file.vector is not None:

@@ -10,7 +10,7 @@ from producer.model.job import Request
 from producer.model.staged import Attempt, Staged
 from producer.planning.planner import plan
 from producer.planning.units import PlanWithUnits
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.since import DeletesSince
 from tasks.operations.convert.conflicts import Decision, decide
 from tasks.operations.outdated import outdated_files
@@ -40,9 +40,9 @@ class Round:
                 self.staged[unit.header.number] = conversion.staged(result)
         return self
 
-    def head(self) -> Head:
+    def head(self) -> BranchHead:
         """The branch's head as it is now."""
-        return Head.of(self.stream.table, self.planned.plan)
+        return BranchHead.of(self.stream.table, self.planned.plan)
 
     def decide(self) -> Decision:
         """What would be committed on the head as it is now."""

@@ -18,8 +18,8 @@ from producer.model.job import Failure
 from producer.model.plan import Plan, Rewrite
 from producer.model.staged import Staged, StagedDataFile
 from producer.planning.planner import branch_head
-from tasks.job.branch_head import Head
-from tasks.operations.base import Additions, Setback
+from tasks.job.branch_head import BranchHead
+from tasks.operations.base import Additions, NoChange, Replan, SnapshotChange
 from tasks.operations.compact.conflicts import Inputs
 from tasks.operations.compact.digests import Digest, Digests
 from tasks.operations.compact.since import DeletesSince
@@ -45,12 +45,25 @@ class CompactionRules:
         self._since = DeletesSince()
         self._digests: Digests | None = None
 
-    def change(self, table: Table, head: Head) -> CompactionChange:
-        """What may be committed on a head.
+    def change(self, table: Table, head: BranchHead) -> NoChange | SnapshotChange:
+        """Return what may be committed on a head.
 
         Raises:
-            Conflict: the spec that was written under is gone.
+            Conflict: The partition spec that was written under is gone.
         """
+        decision = self.decide(table, head)
+        if not decision.removed:
+            return NoChange(replans=decision.replans, failures=decision.failures)
+        return SnapshotChange(
+            operation=Operation.REPLACE,  # no row changes
+            removed=decision.removed,
+            additions=decision.additions,
+            replans=decision.replans,
+            failures=decision.failures,
+        )
+
+    def decide(self, table: Table, head: BranchHead) -> CompactionChange:
+        """Decide which units may be committed on a head, and which files leave with them."""
         if self._rewrite.spec_id not in table.metadata.specs():
             raise Conflict(f"partition spec {self._rewrite.spec_id} was removed")
         candidates = self._candidates(head)
@@ -68,25 +81,25 @@ class CompactionRules:
         others = [delete for delete in candidates if delete.identity not in leaving]
         dangling = self._dangling(table, others, digests, change.units)
         return CompactionChange(
-            self._plan, change.units, change.setbacks, change.failures, (*removed, *vectors, *dangling)
+            self._plan, change.units, change.replans, change.failures, (*removed, *vectors, *dangling)
         )
 
-    def left_behind(self, table: Table) -> tuple[Setback, ...]:
+    def replans_after(self, table: Table) -> tuple[Replan, ...]:
         """Units that a finished commit left out: their inputs are still live."""
         snapshot = branch_head(table, self._plan.request.branch)
         if snapshot is None:
             return ()
         digests = Digests(table.io, self._inputs, self._plan.sequence_number)
-        live = digests.files(Head(table.io, self._plan, snapshot, snapshot).manifests).keys()
+        live = digests.files(BranchHead(table.io, self._plan, snapshot, snapshot).manifests).keys()
         return tuple(
-            self._setback(number, "changed its data files")
+            self._replan(number, "changed its data files")
             for number, unit in self._staged.items()
             if not live.isdisjoint(unit.inputs) and _miscounted(unit) is None
         )
 
     def _judge(self, inputs: Inputs, now: Mapping[str, LiveFile]) -> CompactionChange:
         units: list[Staged] = []
-        setbacks: list[Setback] = []
+        replans: list[Replan] = []
         failures: list[Failure] = []
         claimed: set[str] = set()
         for number, unit in sorted(self._staged.items()):
@@ -96,23 +109,23 @@ class CompactionRules:
             elif (reason := _miscounted(unit)) is not None:
                 failures.append(self._failure(number, reason))
             elif (reason := inputs.conflict(unit)) is not None:
-                setbacks.append(self._setback(number, reason))
+                replans.append(self._replan(number, reason))
             elif (counted := sum(now[path].record_count for path in unit.inputs)) != unit.read_rows:
                 reason = f"its data files have {unit.read_rows:,} rows, its manifests say {counted:,}"
                 failures.append(self._failure(number, reason))
             else:
                 claimed.update(paths)
                 units.append(unit)
-        return CompactionChange(self._plan, tuple(units), tuple(setbacks), tuple(failures))
+        return CompactionChange(self._plan, tuple(units), tuple(replans), tuple(failures))
 
-    def _candidates(self, head: Head) -> list[LiveFile]:
+    def _candidates(self, head: BranchHead) -> list[LiveFile]:
         """Deletes that were there when the round was planned, and still are: newer ones have their reasons."""
         if not self._rewrite.remove_dangling:
             return []
         new = {delete.identity for delete in self._since.new(head)}
         return [delete for delete in head.deletes if delete.identity not in new]
 
-    def _wanted(self, head: Head) -> frozenset[str]:
+    def _wanted(self, head: BranchHead) -> frozenset[str]:
         """Data files that it matters of whether they are live: inputs, and those that deletes are for."""
         if not self._rewrite.remove_dangling:
             return self._inputs
@@ -150,10 +163,10 @@ class CompactionRules:
             if not live.reached_by(delete) or (delete.path in named and named[delete.path].isdisjoint(paths))
         ]
 
-    def _setback(self, number: int, reason: str) -> Setback:
+    def _replan(self, number: int, reason: str) -> Replan:
         times = self._plan.round + 1
         failure = self._failure(number, f"other writers {reason}; after {times} rounds its files stay as they are")
-        return Setback(frozenset(self._staged[number].inputs), failure)
+        return Replan(frozenset(self._staged[number].inputs), failure)
 
     def _failure(self, number: int, reason: str) -> Failure:
         return Failure(unit=number, partition=self._labels.get(number, ""), reason=reason)
@@ -165,19 +178,9 @@ class CompactionChange:
 
     plan: Plan
     units: tuple[Staged, ...] = ()
-    setbacks: tuple[Setback, ...] = ()
+    replans: tuple[Replan, ...] = ()
     failures: tuple[Failure, ...] = ()
     removed: tuple[LiveFile, ...] = field(default=(), repr=False)
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to commit."""
-        return not self.removed
-
-    @property
-    def operation(self) -> Operation:
-        """Always `replace`: no row changes."""
-        return Operation.REPLACE
 
     def additions(self, table: Table, name: str) -> Additions:
         """The data files that were written."""

@@ -12,7 +12,7 @@ from producer.iceberg.manifest_reader import LiveFile
 from producer.iceberg.partitions import PartitionKey, is_unpartitioned, partition_key
 from producer.model.plan import Plan, Rewrite
 from producer.model.staged import Staged
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.since import DeletesSince
 
 
@@ -32,7 +32,7 @@ class Inputs:
         self,
         plan: Plan,
         metadata: TableMetadata,
-        head: Head,
+        head: BranchHead,
         since: DeletesSince,
         before: Mapping[str, LiveFile],
         now: Mapping[str, LiveFile],

@@ -14,10 +14,9 @@ from pyiceberg.table import Table
 from producer.common.errors import Failed
 from producer.model.plan import DataFile, Plan, Rewrite, Unit
 from producer.model.staged import Attempt, Staged
-from tasks.job.context import JobContext
-from tasks.job.reading import check_reading
+from tasks.job.context import JobContext, check_inputs
+from tasks.operations.base import Progress
 from tasks.operations.unit_spec import Conversion
-from tasks.operations.work import Progress
 from workers.arrow.schema import arrow_schema, written_schema
 from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite, tasks_of
@@ -44,7 +43,7 @@ class Compacting:
             Failed: the table was dropped or replaced, or the unit names files that are none of its.
         """
         table = context.reload(plan)
-        check_reading(table, plan, unit)
+        check_inputs(table, plan, unit)
         journal = context.store.at(plan).journal(attempt)
         claim = attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)})
         return cls(plan, unit, _rewriting(plan, unit, attempt, table, journal), table.io, budget, claim)

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from producer.iceberg.manifest_reader import LiveFile
 from producer.model.plan import VectorRef
 from producer.state.records import parallel
-from tasks.job.branch_head import Head, Reach, added_by, reach_of
+from tasks.job.branch_head import BranchHead, Reach, added_by, reach_of
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
 from workers.runtime.errors import DataError
@@ -29,17 +29,17 @@ class DeletesSince:
         self._named: dict[str, frozenset[str] | None] = {}
         self._held: dict[tuple[VectorRef, VectorRef], bool] = {}
 
-    def new(self, head: Head) -> list[LiveFile]:
+    def new(self, head: BranchHead) -> list[LiveFile]:
         """Deletes that are live at the head and were not at the plan's snapshot."""
         before = {_identity(delete) for delete in head.base_deletes}
         return [delete for delete in head.deletes if _identity(delete) not in before]
 
-    def gone(self, head: Head) -> list[LiveFile]:
+    def gone(self, head: BranchHead) -> list[LiveFile]:
         """Deletes that were live at the plan's snapshot and are not at the head."""
         live = {_identity(delete) for delete in head.deletes}
         return [delete for delete in head.base_deletes if _identity(delete) not in live]
 
-    def equality(self, head: Head) -> list[LiveFile]:
+    def equality(self, head: BranchHead) -> list[LiveFile]:
         """Every equality delete that was added since, whether or not it is still live.
 
         The head alone does not tell: of one that was added and retired again nothing is left there.

@@ -15,9 +15,9 @@ from producer.model.job import Failure
 from producer.model.plan import Plan, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.planner import branch_head
-from tasks.job.branch_head import Head
-from tasks.job.cleanup import merged_path
-from tasks.operations.base import Additions, Setback
+from tasks.job.branch_head import BranchHead
+from tasks.job.pending_commit import merged_vectors_path
+from tasks.operations.base import Additions, NoChange, Replan, SnapshotChange
 from tasks.operations.compact.since import DeletesSince
 from tasks.operations.convert.conflicts import Decision, Merge, decide
 from tasks.operations.outdated import UnitOf, outdated_files
@@ -35,22 +35,28 @@ class ConversionRules:
     unit_of: UnitOf
     since: DeletesSince = field(default_factory=DeletesSince)
 
-    def change(self, table: Table, head: Head) -> ConversionChange:
-        """What may be committed on a head.
+    def change(self, table: Table, head: BranchHead) -> NoChange | SnapshotChange:
+        """Return what may be committed on a head.
 
         Raises:
             Corrupt: the record of a unit is needed, and is missing or cannot be read.
         """
         outdated = outdated_files(self.plan, self.staged, self.unit_of, head, self.since)
         decision = decide(self.plan, self.staged, head, outdated)
-        return ConversionChange(self.plan, decision, self._setbacks(decision.again))
+        replans = self._replans(decision.again)
+        if decision.empty:
+            return NoChange(replans=replans)
+        change = ConversionChange(self.plan, decision)
+        return SnapshotChange(
+            operation=change.operation, removed=change.removed, additions=change.additions, replans=replans
+        )
 
-    def left_behind(self, table: Table) -> tuple[Setback, ...]:
+    def replans_after(self, table: Table) -> tuple[Replan, ...]:
         """Equality deletes that a finished commit could have retired and did not, since their scope had changed."""
         snapshot = branch_head(table, self.plan.request.branch)
         # Whatever has become of the table since: the commit has happened.
-        live = Head(table.io, self.plan, snapshot, snapshot).equality_deletes if snapshot is not None else {}
-        return self._setbacks(
+        live = BranchHead(table.io, self.plan, snapshot, snapshot).equality_deletes if snapshot is not None else {}
+        return self._replans(
             frozenset(
                 r.path
                 for r in self.plan.retirements
@@ -58,10 +64,10 @@ class ConversionRules:
             )
         )
 
-    def _setbacks(self, again: frozenset[str]) -> tuple[Setback, ...]:
+    def _replans(self, again: frozenset[str]) -> tuple[Replan, ...]:
         times = self.plan.round + 1
         return tuple(
-            Setback(
+            Replan(
                 frozenset({r.path}),
                 Failure(
                     unit=-1,
@@ -80,13 +86,6 @@ class ConversionChange:
 
     plan: Plan
     decision: Decision
-    setbacks: tuple[Setback, ...]
-    failures: tuple[Failure, ...] = ()
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to commit."""
-        return self.decision.empty
 
     @property
     def operation(self) -> Operation:
@@ -115,7 +114,7 @@ class ConversionChange:
         """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
         if not self.decision.merges:
             return [], ()
-        path = merged_path(table, self.plan, name)
+        path = merged_vectors_path(table, self.plan, name)
         written: list[tuple[Staged, Merge, int, int, int]] = []
         writer = PuffinWriter(table.io, path)
         with writer:

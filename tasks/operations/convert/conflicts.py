@@ -10,7 +10,7 @@ from producer.iceberg.manifest_reader import LiveFile
 from producer.model.plan import Plan, Retirement, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.units import vector_ref
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.operations.outdated import OutdatedFile
 
 
@@ -59,7 +59,7 @@ class Decision:
 def decide(
     plan: Plan,
     staged: Mapping[int, Staged],
-    head: Head,
+    head: BranchHead,
     outdated: Mapping[int, Collection[OutdatedFile]] = MappingProxyType({}),
 ) -> Decision:
     """Check all staged units against the head.
@@ -113,12 +113,12 @@ def decide(
     )
 
 
-def _useful(plan: Plan, unit: int, head: Head) -> bool:
+def _useful(plan: Plan, unit: int, head: BranchHead) -> bool:
     """Whether some equality delete of the unit is still live; if not, somebody else has done its work."""
     return any(unit in r.units and r.path in head.equality_deletes for r in plan.retirements)
 
 
-def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: Head) -> bool:
+def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: BranchHead) -> bool:
     """Whether a data file has come into the delete's scope, since the plan, that claims to be older than the delete.
 
     Appends claim higher numbers; a compaction that keeps its starting sequence number does not.
@@ -130,7 +130,7 @@ def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: Head) -> 
     )
 
 
-def _needless(staged: Mapping[int, Staged], head: Head, with_vector: frozenset[str]) -> list[LiveFile]:
+def _needless(staged: Mapping[int, Staged], head: BranchHead, with_vector: frozenset[str]) -> list[LiveFile]:
     """Partition-scoped position delete files of which every data file has a vector or is gone (v3)."""
     if head.plan.format_version < 3:
         return []

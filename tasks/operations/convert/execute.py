@@ -11,10 +11,9 @@ from pyiceberg.io import FileIO
 
 from producer.model.plan import Plan, Unit
 from producer.model.staged import Attempt, Staged
-from tasks.job.context import JobContext
-from tasks.job.reading import check_reading
+from tasks.job.context import JobContext, check_inputs
+from tasks.operations.base import Progress
 from tasks.operations.unit_spec import Conversion
-from tasks.operations.work import Progress
 from workers.model.convert_unit import ConversionUnit
 from workers.operations.convert import convert, paths
 from workers.runtime.machine import Budget
@@ -39,7 +38,7 @@ class Converting:
             Failed: the table was dropped or replaced, or the unit names files that are none of its.
         """
         table = context.reload(plan)
-        check_reading(table, plan, unit)
+        check_inputs(table, plan, unit)
         conversion = Conversion(plan, unit, attempt, table.metadata, table)
         work = conversion.engine_unit()
         claim = attempt.model_copy(update={"paths": tuple(paths(work, budget))})

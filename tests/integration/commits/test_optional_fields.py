@@ -15,7 +15,7 @@ from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestEntry, M
 
 from producer.model.job import Report, Status
 from producer.planning.planner import plan
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, equality, fill, rows
@@ -117,7 +117,7 @@ class TestWhatIsNew:
         old = data(stream)[:1]
         compact(stream, old, rows(1, 2, 3), sequence_number=old[0].sequence_number)
         rewrite_manifests(stream, without_file_number)
-        head = Head.of(stream.table, planned)
+        head = BranchHead.of(stream.table, planned)
         known = {old[0].path, *(file.path for file in data(stream, "b"))}
         assert {file.path for file in head.added_data} == {
             file.path for file in data(stream) if file.path not in known and file.sequence_number == 1

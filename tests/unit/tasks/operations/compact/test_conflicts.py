@@ -12,7 +12,6 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -26,7 +25,7 @@ from producer.model.plan import Scope
 from producer.model.staged import Staged, StagedDataFile
 from producer.planning.planner import plan
 from producer.planning.units import PlanWithUnits
-from tasks.job.branch_head import Head
+from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.commit import CompactionChange, CompactionRules
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
@@ -72,8 +71,8 @@ class Round:
         """What would be committed on the head as it is now."""
         table = self.stream.table
         rules = CompactionRules(self.planned.plan, self.staged)
-        first = rules.change(table, Head.of(table, self.planned.plan))
-        again = rules.change(table, Head.of(table, self.planned.plan))
+        first = rules.decide(table, BranchHead.of(table, self.planned.plan))
+        again = rules.decide(table, BranchHead.of(table, self.planned.plan))
         assert _told(again) == _told(first), "what was kept of the first attempt changes nothing"
         return first
 
@@ -81,8 +80,8 @@ class Round:
         """The partitions that are thrown out."""
         change = self.change()
         assert not change.failures, change.failures
-        out = {setback.failure.partition for setback in change.setbacks}
-        staged = {setback.failure.unit for setback in change.setbacks}
+        out = {replan.failure.partition for replan in change.replans}
+        staged = {replan.failure.unit for replan in change.replans}
         assert {unit.unit for unit in change.units} == self.staged.keys() - staged
         return out
 
@@ -93,7 +92,7 @@ class Round:
 
 def _told(change: CompactionChange) -> tuple[object, ...]:
     removed = [file.identity for file in change.removed]
-    return change.units, change.setbacks, change.failures, removed
+    return change.units, change.replans, change.failures, removed
 
 
 def data_file(path: str, records: int = 1) -> StagedDataFile:
@@ -161,7 +160,7 @@ def test_a_head_that_has_not_changed(table: StreamTable) -> None:
     assert {file.path for file in change.removed} == {file.path for file in table.data_files()}
     added = change.additions(table.table, "name")
     assert (added.written, {file.sequence_number for file in added.files}) == ((), {3})
-    assert (change.operation, change.setbacks, change.failures) == (Operation.REPLACE, (), ())
+    assert (change.replans, change.failures) == ((), ())
 
 
 class TestInputs:
@@ -171,8 +170,8 @@ class TestInputs:
         round_ = planned(table)
         table.remove_files([data(table)[0].path])
         assert round_.out() == {"p=a"}
-        [setback] = round_.change().setbacks
-        assert setback.paths == set(round_.staged[0].inputs)
+        [replan] = round_.change().replans
+        assert replan.paths == set(round_.staged[0].inputs)
 
     def test_one_that_was_never_there(self, table: StreamTable) -> None:
         round_ = planned(table)
@@ -214,7 +213,7 @@ class TestInputs:
         rewrite = round_.planned.plan.rewrite.model_copy(update={"spec_id": 7})
         gone = round_.planned.plan.model_copy(update={"rewrite": rewrite})
         with pytest.raises(Conflict, match="partition spec 7 was removed"):
-            CompactionRules(gone, round_.staged).change(table.table, Head.of(table.table, gone))
+            CompactionRules(gone, round_.staged).decide(table.table, BranchHead.of(table.table, gone))
 
 
 class TestPositionDeletes:
@@ -464,5 +463,5 @@ class TestUnits:
     def test_what_a_commit_left_behind(self, table: StreamTable) -> None:
         round_ = planned(table)
         table.remove_files([file.path for file in data(table)])
-        [setback] = CompactionRules(round_.planned.plan, round_.staged).left_behind(table.table)
-        assert setback.paths == {file.path for file in data(table, "b")}
+        [replan] = CompactionRules(round_.planned.plan, round_.staged).replans_after(table.table)
+        assert replan.paths == {file.path for file in data(table, "b")}

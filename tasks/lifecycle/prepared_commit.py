@@ -1,0 +1,177 @@
+"""One commit attempt that is prepared and not yet sent: a snapshot, or updates of the metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+
+from producer.iceberg.manifest_reader import KnownManifests
+from producer.iceberg.pending_snapshot import PreparedSnapshot
+from producer.iceberg.snapshot_producer import SnapshotUpdate
+from producer.model.job import Failure
+from producer.model.plan import Plan
+from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
+from tasks.job.branch_head import BranchHead, committed
+from tasks.job.deletion import FileDeleter
+from tasks.operations.base import Additions, CommitRules, MetadataChange, Replan, SnapshotChange
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """What the commit of a round has changed."""
+
+    #: The snapshot that was made; the report's counters follow from its summary.
+    snapshot: Snapshot | None = None
+    #: Whether the table's metadata was changed without a snapshot.
+    metadata_changed: bool = False
+    #: Counters of the report that a commit without a snapshot adds to, by the report's field.
+    counts: Mapping[str, int] = field(default_factory=dict)
+    replans: tuple[Replan, ...] = ()
+    #: Units whose staged work was not fit to be committed.
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the round is in the table."""
+        return self.snapshot is not None or self.metadata_changed
+
+    @property
+    def paths_to_replan(self) -> frozenset[str]:
+        """Paths of what must be planned again."""
+        return frozenset(path for replan in self.replans for path in replan.paths)
+
+
+class PreparedCommit(Protocol):
+    """One attempt, ready to be sent to the catalog."""
+
+    def commit(self) -> CommitResult:
+        """Send the attempt once.
+
+        Raises:
+            CommitFailedException: The table has changed; the attempt is definitely not in the table.
+            Exception: The outcome is unknown; delete nothing.
+        """
+
+    def find(self, table: Table) -> CommitResult | None:
+        """Return the result if a freshly loaded table shows that the attempt was committed."""
+
+    def discard(self) -> None:
+        """Delete what was written for the attempt; only if it is definitely not in the table."""
+
+
+def find_round(table: Table, plan: Plan, rules: CommitRules) -> CommitResult | None:
+    """Return the result of the snapshot that this round has made already, or None if it has made none."""
+    snapshot = committed(table, plan)
+    return CommitResult(snapshot, replans=rules.replans_after(table)) if snapshot is not None else None
+
+
+@dataclass(frozen=True)
+class PreparedSnapshotCommit:
+    """A snapshot whose files are written."""
+
+    plan: Plan
+    rules: CommitRules
+    change: SnapshotChange
+    additions: Additions
+    prepared: PreparedSnapshot
+    #: Deletes the files of this attempt.
+    deleter: FileDeleter
+
+    @classmethod
+    def prepare(
+        cls,
+        table: Table,
+        plan: Plan,
+        rules: CommitRules,
+        change: SnapshotChange,
+        *,
+        name: str,
+        snapshot_id: int,
+        failed_units: int,
+        known: KnownManifests,
+        deleter: FileDeleter,
+    ) -> PreparedSnapshotCommit:
+        """Write the files of the snapshot.
+
+        Args:
+            table: The table, freshly loaded.
+            plan: The round.
+            rules: The rules that decided on the change.
+            change: What the snapshot adds and removes.
+            name: What the names of all files of the attempt carry.
+            snapshot_id: The id of the snapshot to be.
+            failed_units: How many units of the round failed; for the snapshot's summary.
+            known: Manifests that were read already.
+            deleter: Deletes files of the job.
+        """
+        additions = change.additions(table, name)
+        update = SnapshotUpdate(
+            table,
+            plan.request.branch,
+            operation=change.operation,
+            properties={
+                JOB: plan.request.job,
+                ROUND: str(plan.round),
+                OPERATION: plan.request.operation,
+                UNITS: str(len(plan.units)),
+                FAILED_UNITS: str(failed_units),
+            },
+            snapshot_id=snapshot_id,
+            name=name,
+            known=known,
+        )
+        update.add(additions.files)
+        update.remove(change.removed)
+        update.rewrite_manifests(change.rewritten_manifests)
+        return cls(plan, rules, change, additions, update.prepare(), deleter.with_marker(name))
+
+    def commit(self) -> CommitResult:
+        """Send the snapshot once."""
+        return CommitResult(self.prepared.commit(), replans=self.change.replans, failures=self.change.failures)
+
+    def find(self, table: Table) -> CommitResult | None:
+        """Look for the round in the branch's history: another committer may have committed it as well."""
+        return find_round(table, self.plan, self.rules)
+
+    def discard(self) -> None:
+        """Delete the metadata files, the first manifest last since it leads to the others, and the files written."""
+        self.deleter.delete_in_order(reversed(self.prepared.written))
+        self.deleter.delete(self.additions.written)
+
+
+@dataclass(frozen=True)
+class PreparedMetadataCommit:
+    """Updates of the metadata without a snapshot; nothing is written for them before the commit."""
+
+    table: Table
+    head: BranchHead
+    change: MetadataChange
+
+    def commit(self) -> CommitResult:
+        """Send the updates once, required to meet the table and the head that they were decided on."""
+        requirements = (
+            AssertTableUUID(uuid=self.table.metadata.table_uuid),
+            AssertRefSnapshotId(ref=self.head.plan.request.branch, snapshot_id=self.head.snapshot.snapshot_id),
+            *self.change.requirements,
+        )
+        self.table.catalog.commit_table(self.table, requirements, self.change.updates)
+        return self._result
+
+    def find(self, table: Table) -> CommitResult | None:
+        """Return the result if the metadata has the updates."""
+        return self._result if self.change.is_applied(table.metadata) else None
+
+    def discard(self) -> None:
+        """Delete nothing: no file was written."""
+
+    @property
+    def _result(self) -> CommitResult:
+        change = self.change
+        return CommitResult(
+            metadata_changed=True, counts=change.counts, replans=change.replans, failures=change.failures
+        )
