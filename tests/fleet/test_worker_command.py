@@ -1,0 +1,125 @@
+"""`icefleet worker`: what it exits with when it cannot start, and that a child replaces a session that has grown."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from kombu import Connection
+
+from producer.broker.queue import CONVERT
+from tests.fleet.composefile import free_port
+from tests.fleet.conftest import SMALL
+from tests.fleet.localfleet import LocalFleet
+from tests.fleet.processes import descendants
+
+pytestmark = [pytest.mark.fleet, pytest.mark.redis]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--queues", "convert,vacuum"), "Refused: There is no queue 'vacuum'; there are commit, convert, "),
+        (("--concurrency", "0"), "Invalid value for '--concurrency': 0 is not in the range 1<=x<=64."),
+        (("--concurrency", "many"), "Invalid value for '--concurrency': 'many' is not a valid integer range."),
+        (("--log-level", "LOUD"), "Invalid value for '--log-level': 'LOUD' is not one of"),
+        (("--colour",), "No such option"),
+        (("convert",), "Got unexpected extra argument (convert)"),
+    ],
+    ids=["queue", "no children", "concurrency", "log level", "option", "argument"],
+)
+def test_wrong_arguments(server: LocalFleet, arguments: tuple[str, ...], sentence: str) -> None:
+    done = server.icefleet("worker", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("", "ICEFLEET_BROKER_URL is not set: a worker needs a broker to listen to."),
+        ("redis://127.0.0.1:{port}/0", "nothing listens there: is it running"),
+    ],
+    ids=["unset", "away"],
+)
+def test_without_redis(server: LocalFleet, address: str, sentence: str) -> None:
+    done = server.icefleet("worker", ICEFLEET_BROKER_URL=address.format(port=free_port()))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Refused: ")
+    assert sentence in done.stderr
+
+
+@pytest.fixture
+def growing(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """A worker whose children find that they use much memory once the file `grown` is there."""
+    fleet = LocalFleet(tmp_path_factory.mktemp("growing"), **SMALL, memory_mb=1024)
+    try:
+        fleet.start_redis()
+        command = [sys.executable, "-m", "tests.fleet.growing_worker", "worker", "--queues", "convert"]
+        command += ["--name", "worker@%h"]
+        fleet.processes.start("worker", command, fleet.environment | {"GROWN": str(fleet.root / "grown")})
+        fleet.answering("worker")
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.mark.spark
+def test_a_session_that_has_grown_is_replaced_after_a_task(growing: LocalFleet) -> None:
+    """The worker's child stays, and its new session serves the next unit."""
+
+    def jvm() -> psutil.Process | None:
+        found = [process for process in descendants(worker) if process.name() == "java"]
+        found = [process for process in found if any("SparkSubmit" in word for word in process.cmdline())]
+        return found[0] if found else None
+
+    def warm() -> bool:
+        one = jvm()
+        return one is not None and any(child.name().startswith("python") for child in one.children(recursive=True))
+
+    worker = growing.processes.running["worker"].pid
+    growing.processes.wait_for("a session that is warm", warm)
+    first = jvm()
+    assert first is not None
+    child = first.parent()
+    log = growing.processes.log("worker")
+    refuse_a_unit(growing)
+    growing.processes.wait_for("an end of the task", lambda: "There is no table" in log.read_text())
+    assert first.is_running()
+    (growing.root / "grown").touch()
+
+    def replaced() -> bool:
+        refuse_a_unit(growing)
+        return "Spark starts again" in log.read_text()
+
+    growing.processes.wait_for("a look at the memory", replaced, every=1)
+    (growing.root / "grown").unlink()
+    growing.processes.wait_for("another session", lambda: not first.is_running() and warm())
+    second = jvm()
+    assert second is not None
+    assert second.pid != first.pid
+    assert second.parent() == child
+    assert "MB are in use, more than 768: Spark starts again" in log.read_text()
+
+
+def refuse_a_unit(fleet: LocalFleet) -> None:
+    """Have the worker run a task that ends at once: the table is not there."""
+    job = "convert:default:db.t:20260101T000000-0a1b2c3d"
+    named = {"table": "db.t", "partition": "", "job": job, "round": 0, "unit": 0}
+    number = str(uuid.uuid4())
+    headers = {"lang": "py", "task": CONVERT, "id": number, "root_id": number, "retries": 0}
+    with Connection(fleet.broker_url) as connection, connection.channel() as channel:
+        connection.Producer(channel).publish(
+            json.dumps([[], named, {}]).encode(),
+            routing_key="convert",
+            content_type="application/json",
+            content_encoding="utf-8",
+            headers=headers,
+            correlation_id=number,
+            reply_to="",
+        )
