@@ -1,6 +1,6 @@
-"""The start of the command ``icefleet``, outside of its packages: it says so where other modules hide them.
+"""The entry point of the command ``icefleet``, outside of its packages: it reports modules that hide them.
 
-Names such as ``producer``, ``tasks`` and ``workers`` are in use elsewhere.
+Other projects also have modules named ``producer``, ``tasks`` or ``workers``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Where Icefleet's packages lie, side by side.
-_HERE = Path(__file__).resolve().parent
-#: The exit status of what is refused.
+#: The folder of Icefleet's packages.
+_FOLDER = Path(__file__).resolve().parent
+#: The exit status of a refused command.
 _REFUSED = 2
 
 
@@ -31,13 +31,13 @@ def main() -> None:
 
 
 def hidden(*packages: str) -> str | None:
-    """A sentence about the first of Icefleet's packages in whose place Python finds another module, or None.
+    """Return a sentence about the first of Icefleet's packages that another module hides, or None.
 
-    Nothing is imported: what hides a package might do anything.
+    Nothing is imported: the other module might do anything.
     """
     for package in packages:
-        found = _place(package)
-        if found is not None and _HERE / package not in (found.resolve(), found.resolve().parent):
+        found = _find(package)
+        if found is not None and _FOLDER / package not in (found.resolve(), found.resolve().parent):
             return (
                 f"{found} hides Icefleet's package {package!r}, for Python finds it first: rename it, or keep its "
                 "folder off Python's path (PYTHONPATH, or the folder that the program was started in)."
@@ -45,8 +45,8 @@ def hidden(*packages: str) -> str | None:
     return None
 
 
-def _place(package: str) -> Path | None:
-    """Where Python finds a module: its file, or its folder if it has no file; None if it finds none."""
+def _find(package: str) -> Path | None:
+    """Return the file of a module as Python finds it, its folder if it has no file, or None."""
     module = sys.modules.get(package)
     spec = find_spec(package) if module is None else module.__spec__
     if spec is None:

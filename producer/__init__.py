@@ -1,6 +1,6 @@
-"""What other applications import to have Iceberg tables maintained: :class:`Fleet` enqueues, :class:`Job` follows.
+"""What applications import to maintain Iceberg tables: :class:`Fleet` enqueues jobs, :class:`Job` follows one.
 
-Nothing here needs Spark, and nothing here imports the packages ``tasks`` or ``workers``.
+Nothing here needs Spark, or imports the packages ``tasks`` and ``workers``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Conflict", "Corrupt", "Failed", "Fleet", "IcefleetError", "Job", "Refused", "Report", "Settings", "Status"]
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("Conflict", "Corrupt", "Failed", "IcefleetError", "Refused"), "producer.common.errors"),
     "Fleet": "producer.fleet",
     "Job": "producer.job",
@@ -27,7 +27,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: enqueueing must not wait for what only planning needs."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    """Import a public name at its first use: enqueueing must not wait for what only planning needs."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""The way from a producer to an engine in its own process, without importing one.
+"""The engine that runs jobs in the calling process, found as an entry point.
 
-What this package must not import registers itself as an entry point: an application that only enqueues needs no Spark.
+This package must not import the engine: an application that only enqueues needs no Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from producer.common.errors import Reason, Refused
 from producer.common.settings import Settings
 from producer.model.job import Report, Request
 
-#: Called with units done, units in all, and a word on what is being done.
+#: Called with the units that are done, all units, and a few words on the current work.
 ProgressCallback = Callable[[int, int, str], None]
 
 
@@ -22,15 +22,15 @@ class Engine(Protocol):
     """Runs whole jobs in the calling process."""
 
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
-        """Run a job to its end."""
+        """Run a job to its end and return its report."""
         ...
 
 
 def local_engine(settings: Settings) -> Engine:
-    """The engine of this process.
+    """Return the engine of this process.
 
     Raises:
-        Refused: it is not installed here, or modules of the same names hide it.
+        Refused: It is not installed here, or modules of the same names hide it.
     """
     if (sentence := hidden("tasks", "workers")) is not None:
         raise Refused(Reason.CONFIGURATION, f"No broker is set, and no worker can be found here: {sentence}")

@@ -1,4 +1,4 @@
-"""The fleet, as other applications see it."""
+"""The fleet: what other applications enqueue tables with and find jobs with."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from producer.common.settings import Settings
 from producer.engine import ProgressCallback, local_engine
 from producer.job import Job
 from producer.model.job import JobId, Operation, Request
-from producer.planning.compact.options import Options, text_of
+from producer.planning.compact.options import text_of
+from producer.planning.operations import OPERATIONS
 
-if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
+if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
 
     from producer.planning.units import PlanWithUnits
@@ -23,8 +24,8 @@ if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing do
 class Fleet:
     """Enqueues tables and finds jobs.
 
-    With a broker a job is sent to the fleet and the call returns at once, in milliseconds and without a look at the
-    table. Without one it runs in the calling process, and the call returns when it has ended.
+    With a broker a job is sent to the fleet, and the call returns within milliseconds, without reading the table.
+    Without a broker the job runs in the calling process, and the call returns when it has ended.
 
     Example:
         >>> from producer import Fleet
@@ -50,17 +51,17 @@ class Fleet:
 
         Args:
             table: ``namespace.table``; namespaces may be nested.
-            catalog: A catalog as PyIceberg knows it.
-            branch: The branch that is read and committed to.
+            catalog: The name of a catalog in PyIceberg's configuration.
+            branch: The branch to read and to commit to.
             where: A filter as PyIceberg parses it; it must select whole partitions.
-            all_or_nothing: Commit all units or none. By default those that fail are left out.
+            all_or_nothing: Commit all units or none. By default failed units are left out.
             on_progress: Called while the job runs, if there is no broker.
 
         Returns:
-            The job; of two equal ones that wait for the same table, the first.
+            The job, or an equal one that is already waiting for the table.
 
         Raises:
-            Refused: the name is none, or the broker does not answer.
+            Refused: The table name is not valid, or the broker does not answer.
         """
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
         return self.submit(request, on_progress=on_progress)
@@ -80,30 +81,28 @@ class Fleet:
         all_or_nothing: bool = False,
         on_progress: ProgressCallback | None = None,
     ) -> Job:
-        """Rewrite small, oversized and delete-laden files into well-sized ones, with every delete applied.
+        """Rewrite files that are small, oversized or have many deletes into well-sized ones, with every delete applied.
 
         Args:
             table: ``namespace.table``; namespaces may be nested.
             strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
             sort_order: Such as ``id desc nulls last, bucket(16, name)``; by default the table's sort order.
             zorder: Columns whose values are interleaved.
-            tier: ``minor`` for small files only, ``major`` for what the thresholds say, ``full`` for every file.
-            options: By the names of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.
-            catalog: A catalog as PyIceberg knows it.
-            branch: The branch that is read and committed to.
-            where: A filter as PyIceberg parses it; it must select whole partitions.
-            all_or_nothing: Commit all units or none. By default those that fail are left out.
-            on_progress: Called while the job runs, if there is no broker.
+            tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
+            file. options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``. catalog: The
+            name of a catalog in PyIceberg's configuration. branch: The branch to read and to commit to. where: A filter
+            as PyIceberg parses it; it must select whole partitions. all_or_nothing: Commit all units or none. By
+            default failed units are left out. on_progress: Called while the job runs, if there is no broker.
 
         Returns:
-            The job; of two equal ones that wait for the same table, the first.
+            The job, or an equal one that is already waiting for the table.
 
         Raises:
-            Refused: the name is none, an option is unknown or not allowed, or the broker does not answer.
+            Refused: The table name is not valid, an option is unknown or not allowed, or the broker does not answer.
         """
-        named = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
-        asked = text_of({**named, **(options or {})})
-        Options.parse(asked)
+        arguments = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
+        given = text_of({**arguments, **(options or {})})
+        OPERATIONS[Operation.COMPACT].check_options(given)
         request = Request.new(
             table,
             operation=Operation.COMPACT,
@@ -111,12 +110,12 @@ class Fleet:
             branch=branch,
             where=where,
             all_or_nothing=all_or_nothing,
-            options=asked,
+            options=given,
         )
         return self.submit(request, on_progress=on_progress)
 
     def submit(self, request: Request, *, on_progress: ProgressCallback | None = None) -> Job:
-        """Have a request worked on, as :meth:`convert` and :meth:`compact` do."""
+        """Submit a request, as the methods named after operations do."""
         if self.settings.local:
             report = local_engine(self.settings).run(request, on_progress)
             return Job(request.job, self.settings, request=request, report=report)
@@ -139,11 +138,11 @@ class Fleet:
         where: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> PlanWithUnits:
-        """What :meth:`convert`, or :meth:`compact` with these options, would do; nothing is written.
+        """Return the plan of an operation with these options; nothing is written.
 
         Raises:
-            Refused: the table, the branch, the filter or the options do not allow it.
-            Corrupt: a manifest cannot be read.
+            Refused: The table, the branch, the filter or the options do not allow it.
+            Corrupt: A manifest cannot be read.
         """
         request = Request.new(
             table,
@@ -153,33 +152,33 @@ class Fleet:
             where=where,
             options=text_of(options or {}),
         )
-        return self.planned(request)
+        return self.plan_request(request)
 
-    def planned(self, request: Request) -> PlanWithUnits:
-        """What a request would do, as :meth:`plan`."""
+    def plan_request(self, request: Request) -> PlanWithUnits:
+        """Return the plan of a request; see :meth:`plan`."""
         from producer.iceberg.catalog import open_table
         from producer.planning.planner import plan
 
         return plan(open_table(request.catalog, request.table), request, unit_bytes=self.settings.unit_mb << 20)
 
     def job(self, job: str) -> Job:
-        """Look a job up again by its id, in any process.
+        """Return a job by its id, in any process.
 
         Raises:
-            Refused: that is no job id.
+            Refused: The text is not a job id.
         """
         return Job(job, self.settings)
 
     def jobs(self, table: str | None = None, *, catalog: str | None = None) -> list[Job]:
-        """Recent jobs, newest first.
+        """Return recent jobs, newest first.
 
         Args:
-            table: Only those of this table: what Redis knows of, and what the table's history and storage tell of.
-            catalog: Only those of this catalog. By default all that Redis knows of; where it knows of none, and for a
-                table, ``default``.
+            table: Only jobs of this table: those in Redis, and those in the table's history and storage.
+            catalog: Only jobs of this catalog. By default all jobs in Redis; if there are none, or if a table is given,
+                those of ``default``.
         """
-        about = (catalog or "default", table) if table else (catalog, None)
-        found = {job: at for job, at in JobRegistry(self.settings).jobs() if _is_about(job, *about)}
+        wanted = (catalog or "default", table) if table else (catalog, None)
+        found = {job: at for job, at in JobRegistry(self.settings).jobs() if _is_job_of(job, *wanted)}
         if table is not None:
             try:
                 from producer.iceberg.catalog import open_table
@@ -193,7 +192,7 @@ class Fleet:
         return [Job(job, self.settings) for job, _ in sorted(found.items(), key=lambda item: -item[1])]
 
 
-def _is_about(job: str, catalog: str | None, table: str | None) -> bool:
+def _is_job_of(job: str, catalog: str | None, table: str | None) -> bool:
     try:
         name = JobId.parse(job)
     except Refused:  # another version may have written it
@@ -209,7 +208,7 @@ def _tables(catalog: str) -> list[Table]:
 
 
 def _jobs(table: Table) -> list[tuple[str, float]]:
-    """Jobs that have committed to a table, and those that are at work on its branches."""
+    """Return the jobs that have committed to a table, and those that work on its branches, with their times."""
     from producer.state.commit_history import jobs_of
     from producer.state.job_store import JobStore, branches_of
 

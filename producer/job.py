@@ -1,4 +1,4 @@
-"""A job as its owner sees it: how far it is, how it ended, and the way to stop it or take it up again."""
+"""A job: its progress, its report, and how to cancel or resume it."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from producer.common.settings import Settings
 from producer.engine import local_engine
 from producer.model.job import JobId, Report, Request, Status
 
-if TYPE_CHECKING:  # what reads tables is loaded when one is read: enqueueing does without
+if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
 
     from producer.state.job_store import JobStore
 
-_LOOKS = 10
-_PAUSE = 0.1  # seconds
+_REPORT_POLLS = 10
+_REPORT_INTERVAL = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is."""
+    """The progress of a job."""
 
     status: Status
-    #: Units that have ended, in the round that is running.
+    #: Units of the current round that have ended.
     done: int = 0
     units: int = 0
-    #: Data files that are done, of all that the round reads.
+    #: Data files of the current round that are done.
     files_done: int = 0
     files: int = 0
-    #: Workers that are at units now, or were last; empty where that is not known, for want of a Redis that answers.
+    #: The workers that hold units; empty if Redis does not answer.
     holders: tuple[Holder, ...] = ()
-    #: What is being done right now, such as ``day=2024-05-01: 3/7 files``; empty when that is not known here.
+    #: The current work, such as ``day=2024-05-01: 3/7 files``; empty if unknown.
     detail: str = ""
 
 
 class Job:
-    """One job, wherever it runs. Its state is read from the table's storage and, where there is one, from the registry.
+    """A job, wherever it runs. Its state is read from the table's storage and from the registry in Redis, if any.
 
     Args:
         job: The id.
-        settings: Where the fleet is.
-        request: What was asked for, if it is this process that asked.
-        report: How it ended, if that is known.
+        settings: The settings of the fleet.
+        request: The request, if this process submitted it.
+        report: The report, if the job is known to have ended.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Job:
         )
 
     def progress(self) -> Progress:
-        """How far the job is.
+        """Return the job's progress.
 
         Raises:
-            Refused: nothing is known of such a job, or its table is gone.
+            Refused: The job is unknown, or its table does not exist any more.
         """
         if (report := self.report()) is not None:
             return Progress(report.status, report.units, report.units)
@@ -92,7 +92,7 @@ class Job:
             plan = self._store.latest_plan()
         except IcefleetError:
             if self._registry.knows(self.id):
-                return Progress(Status.QUEUED)  # the fleet will say what is wrong with the table, and post it
+                return Progress(Status.QUEUED)  # the fleet reports what is wrong with the table
             raise
         if plan is None:
             return Progress(Status.QUEUED)
@@ -108,24 +108,24 @@ class Job:
 
     @property
     def status(self) -> Status:
-        """Where the job stands."""
+        """The job's status."""
         return self.progress().status
 
     def report(self) -> Report | None:
-        """How the job ended; None while it has not.
+        """Return how the job ended, or None if it has not.
 
         Raises:
-            Refused: nothing is known of such a job: it never was, or it changed nothing and is long over.
+            Refused: The job is unknown: it never existed, or it changed nothing and its report has expired.
         """
         if self._report is None:
             self._report = self._registry.report(self.id) or self._from_storage()
         return self._report
 
     def result(self) -> Report:
-        """How the job ended.
+        """Return how the job ended.
 
         Raises:
-            Failed: it has not ended.
+            Failed: It has not ended.
         """
         report = self.report()
         if report is None:
@@ -133,14 +133,14 @@ class Job:
         return report
 
     def wait(self, timeout: float | None = None, progress: Callable[[Progress], None] | None = None) -> Report:
-        """Wait for the job's end and return its report, whatever the end is.
+        """Wait for the job's end and return its report, even if the job failed.
 
         Args:
-            timeout: Seconds, or None to wait as long as it takes.
+            timeout: Seconds to wait, or None for no limit.
             progress: Called about twice a second.
 
         Raises:
-            TimeoutError: it has not ended in time; it goes on.
+            TimeoutError: The job has not ended in time; it goes on.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -148,35 +148,35 @@ class Job:
             if progress is not None:
                 progress(now)
             if now.status.ended:
-                return self._posted()
+                return self._saved_report()
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self.id} is still {now.status} after {timeout} seconds.")
             if now.status is Status.QUEUED:
-                self._enqueue_if_forgotten()
+                self._enqueue_if_lost()
             time.sleep(0.5)
 
     def cancel(self) -> None:
-        """Stop the job: units that run withdraw what they wrote, and nothing is committed any more.
+        """Cancel the job: running units delete what they wrote, and nothing more is committed.
 
-        A commit that is on its way may still happen; :meth:`wait` tells.
+        A commit that has begun may still happen; the report of :meth:`wait` says so.
         """
         if self.report() is not None:
             return
         self._store.cancel()
         if not self._settings.local:
             Messenger(self._settings).commit(self.id, self._table.metadata.location)
-            self._resume_planning()
+            self._plan_cancelled()
 
     def resume(self) -> Job:
-        """Take up a job that was interrupted: what is staged stays staged, and the rest is sent (or done here).
+        """Resume an interrupted job: what is staged stays staged, and the rest is sent to workers, or done here.
 
         Raises:
-            Refused: nothing is left of it that could be taken up.
+            Refused: Neither a plan nor a request of the job is left.
         """
         if self.report() is not None:
             return self
         plan = self._store.latest_plan()
-        request = plan.request if plan else self._waiting()
+        request = plan.request if plan else self._waiting_request()
         if request is None:
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is left of {self.id} that could be taken up: start a new job.")
         if self._settings.local:
@@ -184,18 +184,18 @@ class Job:
         Messenger(self._settings).plan(request)
         return self
 
-    def _posted(self) -> Report:
-        """The report as the fleet posts it right after a job's end: the history is there before it, and says less."""
+    def _saved_report(self) -> Report:
+        """Return the report that the fleet saves right after a job's end; the table's history has less, but earlier."""
         if self._registry.knows(self.id):
-            for _ in range(_LOOKS):
+            for _ in range(_REPORT_POLLS):
                 if (report := self._registry.report(self.id)) is not None:
                     self._report = report
                     break
-                time.sleep(_PAUSE)
+                time.sleep(_REPORT_INTERVAL)
         return self.result()
 
-    def _enqueue_if_forgotten(self) -> None:
-        """A job that a Redis lost before it was planned is known to nobody but to who asked for it."""
+    def _enqueue_if_lost(self) -> None:
+        """Enqueue the job again if Redis lost it before it was planned: only its submitter still knows it."""
         if self._request is None or self._settings.local or not self._registry or self._registry.knows(self.id):
             return
         if (
@@ -204,12 +204,12 @@ class Job:
         ):
             Messenger(self._settings).plan(self._request)
 
-    def _resume_planning(self) -> None:
-        """A job that was cancelled in the queue ends when its turn comes: let it come now."""
-        if self._store.latest_plan() is None and (waiting := self._waiting()) is not None:
+    def _plan_cancelled(self) -> None:
+        """Send the planning task of a job that was cancelled while it waited, so that it ends now."""
+        if self._store.latest_plan() is None and (waiting := self._waiting_request()) is not None:
             Messenger(self._settings).plan(waiting)
 
-    def _waiting(self) -> Request | None:
+    def _waiting_request(self) -> Request | None:
         return self._request or next((r for r in self._registry.next_requests() if r.job == self.id), None)
 
     def _from_storage(self) -> Report | None:
@@ -217,7 +217,7 @@ class Job:
             plan = self._store.latest_plan()
         except IcefleetError:
             if self._request is not None or self._registry.knows(self.id):
-                return None  # the fleet will say what is wrong with the table, and post it
+                return None  # the fleet reports what is wrong with the table
             raise
         if plan is not None:
             return None

@@ -1,4 +1,4 @@
-"""Jobs as lists show them: one line each, however much is known of them."""
+"""Lines of a list of jobs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from producer.common.errors import IcefleetError
 from producer.job import Job
 from producer.model.job import Status
 
-#: Stands where nobody can tell how a job stands.
+#: The status of a job whose state cannot be read.
 UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """One job in a list."""
+    """A job in a list."""
 
     job: str
     table: str
@@ -30,16 +30,16 @@ class JobLine:
     #: Units that have ended, and all of them; 0 until the job is planned.
     done: int
     units: int
-    #: When it was asked for, in seconds since 1970.
+    #: When the job was submitted, in seconds since 1970.
     started: float | None
-    #: From then to its end, or to now.
+    #: Seconds from then to its end, or to now.
     seconds: float | None
-    #: Why it ended as it did, or why nothing is known of it.
+    #: Why it ended as it did, or why its state is unknown.
     reason: str | None
 
     @classmethod
     def of(cls, job: Job) -> JobLine:
-        """Look a job up."""
+        """Read a job's state."""
         done, units, seconds, reason = 0, 0, None, None
         try:
             if (report := job.report()) is not None:
@@ -58,11 +58,11 @@ class JobLine:
 
     @property
     def started_text(self) -> str:
-        """When it was asked for, as ISO 8601 has it, in UTC; empty when that is not known."""
+        """When the job was submitted, as ISO 8601 in UTC; empty if unknown."""
         return "" if self.started is None else f"{datetime.fromtimestamp(self.started, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
-    def figures(self) -> dict[str, object]:
-        """All of it for programs."""
+    def as_json(self) -> dict[str, object]:
+        """Return the line as a JSON object."""
         return {
             "job": self.job,
             "table": self.table,
@@ -78,13 +78,13 @@ class JobLine:
 
 
 def job_lines(jobs: Iterable[Job], *, limit: int, statuses: Collection[str] = ()) -> list[JobLine]:
-    """The first jobs that stand as is asked for; without statuses, whatever they are.
+    """Return lines of the first jobs that have one of the statuses, or of the first jobs if no status is given.
 
-    No more jobs are looked up than that takes.
+    No more jobs are read than necessary.
     """
     lines: Iterator[JobLine] = (JobLine.of(job) for job in jobs)
     return list(islice((line for line in lines if not statuses or line.status in statuses), limit))
 
 
-#: What jobs can be chosen by.
+#: The statuses that jobs can be filtered by.
 CHOICES: Final = (*(str(status) for status in Status), UNKNOWN)

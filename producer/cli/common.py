@@ -1,4 +1,4 @@
-"""What the commands have in common: options, and what they print at their end."""
+"""What commands share: options, running a request, printing its end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from producer.common.redaction import masked
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table
 from producer.model.job import Report, Request, Status
+from producer.model.plan import Plan
 from producer.planning.planner import check_request
 
-#: What to do where storage refuses to work, by the system's error number.
+#: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
     errno.ENOSPC: ": the disk of the table, or of ICEFLEET_SCRATCH_DIR, is full: free some space and run this again",
     errno.EACCES: ": this user lacks the right: grant it and run this again",
@@ -44,7 +45,7 @@ NO_WAIT = click.option("--no-wait", is_flag=True, help="Enqueue, print the job's
 
 
 def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Several decorators in one, in their order."""
+    """Combine decorators into one, in their order."""
 
     def decorate(command: F) -> F:
         for decorator in reversed(decorators):
@@ -54,14 +55,24 @@ def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+#: Options that say what to work on.
+TABLE_OPTIONS = together(TABLE, CATALOG, BRANCH, WHERE)
+#: Options that say how to run a job.
+RUN_OPTIONS = together(ALL_OR_NOTHING, NO_WAIT, JSON)
+
+
 def connected(fleet: Fleet) -> Fleet:
-    """A fleet whose Redis answers, if it has one; else refused."""
+    """Return a fleet whose Redis answers, if it has one.
+
+    Raises:
+        Refused: Redis does not answer.
+    """
     JobRegistry(fleet.settings).check()
     return fleet
 
 
 def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
-    """A fleet to look at, and whether its Redis is away: then storage alone tells, and standard error says so."""
+    """Return a fleet to read from, and whether its Redis is away: then storage alone is read, with a warning."""
     try:
         return connected(fleet), False
     except Refused as error:
@@ -71,7 +82,7 @@ def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
 
 @contextmanager
 def suggesting(catalog: str, table: str | None) -> Iterator[None]:
-    """Where a table is unknown, name the one that may be meant."""
+    """If a table is unknown, name the nearest one in the error."""
     try:
         yield
     except Refused as error:
@@ -82,7 +93,7 @@ def suggesting(catalog: str, table: str | None) -> Iterator[None]:
 
 
 def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
-    """Submit a request and follow it to its end, whose exit status this process takes; or print its id."""
+    """Submit a request and exit with the status of its end; or, without waiting, print the job's id."""
     try:
         fleet = Fleet()
         if no_wait and fleet.settings.local:
@@ -90,7 +101,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             raise Refused(Reason.USAGE, sentence)
         with suggesting(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
-        check_request(table, request)  # refuse at the start what would be refused later
+        check_request(table, request)  # refuse before a job exists what planning would refuse
         with view.bar(request.table, quiet=as_json or no_wait) as bar:
             job = fleet.submit(request, on_progress=bar.update)
             if no_wait:
@@ -98,7 +109,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
                 print_json(queued) if as_json else click.echo(job.id)
                 return
             report = job.wait(progress=bar.show)
-    except Exception as error:  # storage and catalogs raise what their clients raise
+    except Exception as error:  # clients of catalogs and storage raise errors of many kinds
         if not as_json:
             raise
         report = Report(
@@ -113,26 +124,26 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
 
 
 def failure_text(error: Exception) -> str:
-    """An error of a catalog's or a storage's client in a line, with what to do where that is known."""
+    """Return an error of a catalog or storage client in one line, with what to do if that is known."""
     line = next(iter(masked(str(error)).strip().splitlines()), "") or type(error).__name__
     hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
     return f"{line} ({type(error).__name__}){hint}"
 
 
-def dry_run(request: Request, *, as_json: bool) -> None:
-    """Show what a request would do."""
+def dry_run(request: Request, show_plan: Callable[[Plan], None], *, as_json: bool) -> None:
+    """Plan a request and show the plan; nothing is written."""
     with suggesting(request.catalog, request.table):
-        planned = Fleet().planned(request).plan
+        plan = Fleet().plan_request(request).plan
     if as_json:
-        # Without what tells this plan apart from one that is carried out: no job has it.
+        # Without the fields that identify a plan of a job: no job has this plan.
         print_json(
-            planned.model_dump(
+            plan.model_dump(
                 mode="json",
                 exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True},
             )
         )
     else:
-        view.show_plan(planned)
+        show_plan(plan)
 
 
 def show(report: Report, as_json: bool) -> None:
@@ -144,13 +155,13 @@ def show(report: Report, as_json: bool) -> None:
 
 
 def end(report: Report, as_json: bool) -> NoReturn:
-    """Print how a job ended, and exit with what that means."""
+    """Print how a job ended, and exit with its exit status."""
     show(report, as_json)
     sys.exit(report.exit_status)
 
 
 def fail(error: IcefleetError, as_json: bool) -> NoReturn:
-    """Print what went wrong, and exit with what that means."""
+    """Print an error, and exit with its exit status."""
     if as_json:
         print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
     else:
@@ -159,5 +170,5 @@ def fail(error: IcefleetError, as_json: bool) -> NoReturn:
 
 
 def print_json(value: object) -> None:
-    """One JSON value on one line."""
+    """Print a JSON value on one line."""
     click.echo(json.dumps(value))

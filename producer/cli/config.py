@@ -1,4 +1,4 @@
-"""The command that shows how a machine is configured."""
+"""The command ``config``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that look after jobs."""
+"""The commands about jobs: ``status``, ``watch``, ``cancel``, ``resume`` and ``jobs``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def status(job: str, as_json: bool) -> None:
     if report is not None:
         show(report, as_json)
     elif now is not None and as_json:
-        line = JobLine.of(found).figures() | {"status": now.status, "done": now.done, "units": now.units}
+        line = JobLine.of(found).as_json() | {"status": now.status, "done": now.done, "units": now.units}
         files = {"files_done": now.files_done, "files": now.files}
         print_json({**line, **files, "holders": [asdict(holder) for holder in now.holders]})
     elif now is not None:
@@ -120,6 +120,6 @@ def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limi
         found = fleet.jobs(table, catalog=catalog)
     lines = job_lines(found, limit=limit, statuses=statuses)
     if as_json:
-        print_json([line.figures() for line in lines])
+        print_json([line.as_json() for line in lines])
     else:
         view.show_jobs(lines)

@@ -15,19 +15,14 @@ import click
 from icefleet_main import hidden
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import mask_logs, masked
+from producer.planning.operations import OPERATIONS
 
-#: The commands of this package: the module that each is in, and its line in the list of commands. Modules are loaded
-#: when their command is asked for, so that the list does not wait for what commands need.
+#: The commands of this package: their module in ``producer.cli``, and their line in the list of commands. A module is
+#: loaded when its command is run, so that the list does not wait for what commands need. The command of an operation
+#: has the operation's name, and so has its module.
 _OWN = {
-    "plan": ("convert_compact", "Show what a conversion of TABLE would do. Nothing is written."),
-    "convert": (
-        "convert_compact",
-        "Turn the equality deletes of TABLE (namespace.table) into position deletes (v2) or deletion vectors (v3).",
-    ),
-    "compact": (
-        "convert_compact",
-        "Rewrite small, oversized and delete-laden files of TABLE (namespace.table) into well-sized ones.",
-    ),
+    "plan": ("convert", "Show what a conversion of TABLE would do. Nothing is written."),
+    **{str(name): (name.replace("-", "_"), definition.summary) for name, definition in OPERATIONS.items()},
     "status": ("jobs", "Show how far JOB is, or how it ended."),
     "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
     "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),
@@ -41,7 +36,7 @@ class Commands(click.Group):
     """The commands of this package, and those that other packages register as entry points."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; of this package's without loading them."""
+        """List the commands, those of this package without loading them."""
         lines = []
         for name in self.list_commands(ctx):
             if name in _OWN:
@@ -52,14 +47,14 @@ class Commands(click.Group):
             formatter.write_dl(lines)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in order."""
+        """Return the names of commands in order."""
         found = {entry.name for entry in entry_points(group="icefleet.commands")}
         return sorted({*_OWN, *found})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by its name; one whose package is not installed says what is missing."""
+        """Return a command; if its package is not installed, the command says what is missing."""
         if cmd_name in _OWN:
-            own: click.Command = getattr(import_module(f"producer.cli.{_OWN[cmd_name][0]}"), cmd_name)
+            own: click.Command = getattr(import_module(f"producer.cli.{_OWN[cmd_name][0]}"), cmd_name.replace("-", "_"))
             return own
         for entry in entry_points(group="icefleet.commands", name=cmd_name):
             if (sentence := hidden("tasks", "workers")) is not None:
@@ -76,7 +71,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; where there is none of its name, the error suggests the nearest."""
+        """Return the requested command; if there is none of its name, the error suggests the nearest."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -86,14 +81,14 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what Icefleet refuses becomes a sentence and an exit status."""
+        """Run a command; an error becomes a sentence and an exit status."""
         try:
             return super().invoke(ctx)
         except IcefleetError as error:
             _fail(error)
         except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt):
             raise
-        except Exception as error:  # catalogs and storage raise what their clients raise
+        except Exception as error:  # clients of catalogs and storage raise errors of many kinds
             if ctx.params.get("verbose"):
                 click.echo(masked(traceback.format_exc()), err=True)
             if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
@@ -113,11 +108,11 @@ def main(verbose: bool) -> None:
     Examples:
       icefleet plan db.events                 what would be done, and why
       icefleet convert db.events              equality deletes become position deletes or vectors
-      icefleet compact db.events              small and delete-laden files become well-sized ones
+      icefleet compact db.events              small files, and those with many deletes, become well-sized ones
       icefleet worker                         serve the fleet from this machine
     """
     _warn_of_unknown_variables()
-    level = logging.INFO if verbose else logging.CRITICAL  # what matters is in the report
+    level = logging.INFO if verbose else logging.CRITICAL  # the report says what matters
     mask_logs()
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
@@ -138,7 +133,7 @@ def _warn_of_unknown_variables() -> None:
 
 
 def _redis_lost(error: Exception) -> Failed:
-    """A connection that broke while a command was at work; what it could not do at its start is refused there."""
+    """Return the error for a connection that broke while a command ran; a command is refused if it cannot start."""
     from producer.common.broker_address import unanswered
     from producer.common.settings import Settings
 
@@ -148,7 +143,7 @@ def _redis_lost(error: Exception) -> Failed:
 
 
 def _unavailable(name: str, why: str, sentence: str) -> click.Command:
-    """A command that says why it cannot be run here."""
+    """Return a command that says why it cannot be run here."""
 
     @click.command(name, help=f"({why})", context_settings={"ignore_unknown_options": True})
     @click.argument("rest", nargs=-1)

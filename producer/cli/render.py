@@ -1,10 +1,11 @@
-"""What people see of plans, jobs and settings: tables, sentences and bars."""
+"""Rendering of plans, jobs and settings for people: tables, sentences and progress bars."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,21 +15,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from producer.broker.leases import Holder
-from producer.common.sizes import count_text, size_text
+from producer.common.sizes import count_text
 from producer.job import Progress as JobProgress
 from producer.job_list import JobLine
 from producer.model.job import Report, Status
-from producer.model.plan import Plan, Rewrite
+from producer.model.plan import Plan, UnitHeader
 from producer.planning.operations import OPERATIONS
 
-#: Results go to standard output, progress and refusals to standard error, so that programs can listen.
+#: Results go to standard output, progress and errors to standard error, so that programs can read the results.
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
-_LONELY = 15.0  # seconds in the queue after which a person should wonder
-_SHOWN = 40  # rows of a table before the rest is summed up
-_REASON = 24  # columns that a reason takes at least
-_ENDLESS = 1 << 16  # columns, more than any table takes
+_QUEUED_HINT_SECONDS = 15.0  # in the queue, after which the progress bar asks whether a worker runs
+_MAX_ROWS = 40  # of a table; the rest is summed up
+_MIN_REASON_WIDTH = 24  # characters
+_UNLIMITED_WIDTH = 1 << 16  # characters, more than any table takes
 
 _COLOURS = {
     Status.COMMITTED: "green",
@@ -40,83 +41,43 @@ _COLOURS = {
 }
 
 
-def show_plan(plan: Plan) -> None:
-    """A plan as a table of its units, or the reason why there are none."""
+@dataclass(frozen=True, slots=True)
+class UnitColumn:
+    """A column of a plan's table of units."""
+
+    name: str
+    #: The text of a unit's cell.
+    cell: Callable[[UnitHeader], str]
+    is_number: bool = True
+
+
+def show_plan(plan: Plan, columns: Sequence[UnitColumn], summary: Iterable[str]) -> None:
+    """Print a plan as a table of its units and a summary, or the reason why it is empty.
+
+    Args:
+        plan: The plan.
+        columns: The columns after the unit's number and label.
+        summary: Sentences about the whole plan.
+    """
     if plan.empty:
         out.print(f"Nothing to do: {escape(plan.nothing or '')}.")
         return
     if plan.units:
-        print_table(_compaction_units(plan) if plan.rewrite else _conversion_units(plan))
-    for unit in [unit for unit in plan.units if unit.refused][:_SHOWN]:
+        names = ("unit", "partition", *(column.name for column in columns))
+        table = _table(*names, numbers=(0, *(n for n, column in enumerate(columns, 2) if column.is_number)))
+        for unit in plan.units[:_MAX_ROWS]:
+            table.add_row(str(unit.number), escape(unit.label), *(column.cell(unit) for column in columns))
+        if len(plan.units) > _MAX_ROWS:
+            table.add_row("…", count_text(len(plan.units) - _MAX_ROWS, "more unit"))
+        print_table(table)
+    for unit in [unit for unit in plan.units if unit.refused][:_MAX_ROWS]:
         out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
-    if plan.rewrite:
-        _show_compaction(plan, plan.rewrite)
-    else:
-        _show_conversion(plan)
-
-
-def _conversion_units(plan: Plan) -> Table:
-    table = _table(
-        "unit", "partition", "files", "rows", "deletes", "delete rows", "to read", numbers=(0, 2, 3, 4, 5, 6)
-    )
-    for unit in plan.units[:_SHOWN]:
-        counts = (unit.files, unit.rows, unit.delete_files, unit.delete_rows)
-        table.add_row(str(unit.number), escape(unit.label), *(f"{count:,}" for count in counts), size_text(unit.cost))
-    _sum_up(table, plan)
-    return table
-
-
-def _compaction_units(plan: Plan) -> Table:
-    table = _table(
-        "unit", "partition", "files", "rows", "deletes", "to read", "to write", "why", numbers=(0, 2, 3, 4, 5, 6)
-    )
-    for unit in plan.units[:_SHOWN]:
-        counts = (f"{count:,}" for count in (unit.files, unit.rows, unit.delete_files))
-        sizes = (size_text(unit.cost), size_text(unit.output))
-        table.add_row(str(unit.number), escape(unit.label), *counts, *sizes, unit.why)
-    _sum_up(table, plan)
-    return table
-
-
-def _sum_up(table: Table, plan: Plan) -> None:
-    if len(plan.units) > _SHOWN:
-        table.add_row("…", count_text(len(plan.units) - _SHOWN, "more unit"))
-
-
-def _show_conversion(plan: Plan) -> None:
-    kind = "deletion vectors" if plan.format_version >= 3 else "position delete files"
-    leaving = sum(r.complete for r in plan.retirements)
-    staying = len(plan.retirements) - leaving
-    out.print(
-        f"{count_text(leaving, 'equality delete file')} {'becomes' if leaving == 1 else 'become'} {kind}: "
-        f"{count_text(len(plan.units), 'unit')}, {count_text(sum(u.files for u in plan.units), 'data file')}, "
-        f"{size_text(sum(u.cost for u in plan.units))} to read."
-    )
-    if staying:
-        more = "1 more is applied and stays, since it reaches" if staying == 1 else ""
-        more = more or f"{staying:,} more are applied and stay, since they reach"
-        out.print(f"{more} partitions that are not selected.")
-
-
-def _show_compaction(plan: Plan, rewrite: Rewrite) -> None:
-    units = [unit for unit in plan.units if unit.refused is None]
-    if units:
-        outputs = sum(max(1, round(unit.output / rewrite.target_size)) for unit in units)
-        rewritten = count_text(sum(u.files for u in units), "data file is", "data files are")
-        out.print(
-            f"{rewritten} rewritten ({rewrite.strategy}) "
-            f"into about {count_text(outputs, 'file')} of {size_text(rewrite.target_size)}: "
-            f"{count_text(len(units), 'unit')}, {size_text(sum(u.cost for u in units))} to read, "
-            f"{size_text(sum(u.output for u in units))} to write."
-        )
-    elif plan.nothing:
-        out.print(f"No data file is rewritten: {escape(plan.nothing)}.")
-    if plan.dangling:
-        out.print("Delete files that reach no data file any more are dropped.")
+    for sentence in summary:
+        out.print(escape(sentence))
 
 
 def show_report(report: Report) -> None:
-    """How a job ended, in a few lines."""
+    """Print how a job ended, in a few lines."""
     colour = _COLOURS.get(report.status, "blue")
     name, table = report.status.replace("_", " "), escape(report.table)
     if report.status is Status.NOTHING_TO_DO:
@@ -130,21 +91,21 @@ def show_report(report: Report) -> None:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
         seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
         out.print(f"  {count_text(report.units, 'unit')}{failed}{seconds}, job {report.job}")
-    for failure in report.failures[1:_SHOWN]:
+    for failure in report.failures[1:_MAX_ROWS]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
 def show_progress(job: str, now: JobProgress) -> None:
-    """How far a job is that has not ended, and who works on it."""
+    """Print the progress of a job that has not ended, and the workers that hold its units."""
     shares = [f"{now.done:,} of {count_text(now.units, 'unit')}"] if now.units else []
     shares += [f"{now.files_done:,} of {count_text(now.files, 'file')}"] if now.files else []
     out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
-    for holder in now.holders[:_SHOWN]:
-        out.print(f"  {escape(_holding(holder))}")
+    for holder in now.holders[:_MAX_ROWS]:
+        out.print(f"  {escape(_holder_text(holder))}")
 
 
-def _holding(holder: Holder) -> str:
-    """Who holds a unit since when, how far it is, and when its worker was last seen."""
+def _holder_text(holder: Holder) -> str:
+    """Describe who holds a unit since when, its progress, and when its worker was last seen."""
     since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
     files = f", {holder.files_done:,} of {count_text(holder.files, 'file')}" if holder.files else ""
     partition = f" ({holder.partition})" if holder.partition else ""
@@ -153,17 +114,17 @@ def _holding(holder: Holder) -> str:
 
 
 def show_jobs(lines: Sequence[JobLine]) -> None:
-    """Jobs, one a row; where a terminal is too narrow for that, one below the other. Ids are never broken."""
+    """Print jobs, one a row, or one below the other if the terminal is too narrow. Ids are never broken."""
     if not lines:
         out.print("No jobs.")
         return
     table = _table("job", "catalog", "table", "status", "units", "started", "took", "reason", numbers=(4, 6))
     for column in table.columns[:-1]:
         column.no_wrap = True
-    table.columns[-1].min_width = _REASON
+    table.columns[-1].min_width = _MIN_REASON_WIDTH
     for line in lines:
         table.add_row(*_cells(line))
-    least = Measurement.get(out, out.options.update(max_width=_ENDLESS), table).minimum
+    least = Measurement.get(out, out.options.update(max_width=_UNLIMITED_WIDTH), table).minimum
     if not out.is_terminal or least <= out.width:
         print_table(table)
         return
@@ -185,7 +146,7 @@ def _cells(line: JobLine) -> tuple[str, ...]:
 
 
 def _duration(seconds: float) -> str:
-    """As ``4.2s``, ``12:07`` or ``3:12:07``."""
+    """Format a duration such as ``4.2s``, ``12:07`` or ``3:12:07``."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -194,7 +155,7 @@ def _duration(seconds: float) -> str:
 
 
 def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
-    """Settings, one a row: variable, value, source, description."""
+    """Print settings, one a row: variable, value, source, description."""
     table = _table("setting", "value", "from", "what it is")
     for name, value, source, description in rows:
         where = f"[bold]{source}[/bold]" if source != "default" else source
@@ -204,14 +165,14 @@ def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """A table on standard output: fitted into a terminal, and as wide as it is where there is none."""
-    # Whoever reads it without a terminal cuts lines apart: nothing is folded, whatever COLUMNS says.
-    wide = out if out.is_terminal else Console(file=out.file, width=_ENDLESS, soft_wrap=True, highlight=False)
+    """Print a table on standard output, fitted to the terminal, or at its full width if there is none."""
+    # Programs split the output into lines: without a terminal no cell is folded, whatever COLUMNS says.
+    wide = out if out.is_terminal else Console(file=out.file, width=_UNLIMITED_WIDTH, soft_wrap=True, highlight=False)
     wide.print(table)
 
 
 class Bar:
-    """A live progress bar on standard error; plain silence where that is no terminal."""
+    """A live progress bar on standard error; it prints nothing if that is no terminal."""
 
     def __init__(self, progress: Progress, title: str) -> None:
         self._progress = progress
@@ -219,19 +180,19 @@ class Bar:
         self._since = time.monotonic()
 
     def update(self, done: int, units: int, detail: str) -> None:
-        """Move the bar."""
+        """Update the bar."""
         self._progress.update(self._task, completed=done, total=units or None, detail=detail)
 
     def show(self, now: JobProgress) -> None:
-        """Move the bar to where a job stands."""
+        """Update the bar with the progress of a job."""
         waited = time.monotonic() - self._since
-        lonely = now.status is Status.QUEUED and waited > _LONELY
-        self.update(now.done, now.units, "queued: is a worker running?" if lonely else now.detail or now.status)
+        unserved = now.status is Status.QUEUED and waited > _QUEUED_HINT_SECONDS
+        self.update(now.done, now.units, "queued: is a worker running?" if unserved else now.detail or now.status)
 
 
 @contextmanager
 def bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
-    """A progress bar that is gone when the work is done."""
+    """Show a progress bar until the work is done."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -246,12 +207,12 @@ def bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
 
 
 def show_warning(sentence: str) -> None:
-    """What a person should know and what stops nothing, on standard error."""
+    """Print a warning on standard error."""
     err.print(f"[yellow]Warning:[/yellow] {escape(sentence)}")
 
 
 def show_error(error: Exception) -> None:
-    """A refusal or a failure, as a sentence on standard error."""
+    """Print an error on standard error."""
     err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}")
 
 

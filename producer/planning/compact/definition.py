@@ -44,7 +44,7 @@ def _describe_result(report: Report) -> str:
 
 
 COMPACT: Final = OperationDefinition(
-    summary="Rewrite small, oversized and delete-laden files of TABLE (namespace.table) into well-sized ones.",
+    summary="Rewrite files of TABLE (namespace.table) that are small, large or have many deletes into well-sized ones.",
     check_options=Options.parse,
     check_table=_check_table,
     plan=_plan,

@@ -1,0 +1,117 @@
+"""The command ``compact``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from producer.cli.common import RUN_OPTIONS, TABLE_OPTIONS, F, dry_run, run
+from producer.cli.render import UnitColumn, show_plan
+from producer.common.errors import Reason, Refused
+from producer.common.sizes import count_text, size_text
+from producer.model.job import Operation, Request
+from producer.model.plan import Plan
+from producer.planning.compact.options import NAMES, text_of
+
+#: Bytes: a smaller target without a unit is taken for a mistake.
+_MIN_TARGET: Final = 1 << 16
+_COLUMNS: Final = (
+    UnitColumn("files", lambda unit: f"{unit.files:,}"),
+    UnitColumn("rows", lambda unit: f"{unit.rows:,}"),
+    UnitColumn("deletes", lambda unit: f"{unit.delete_files:,}"),
+    UnitColumn("to read", lambda unit: size_text(unit.cost)),
+    UnitColumn("to write", lambda unit: size_text(unit.output)),
+    UnitColumn("why", lambda unit: unit.why, is_number=False),
+)
+
+
+def _option_flags(command: F) -> F:
+    """Add a flag for each option of a compaction; values stay text, since Options.parse checks them."""
+    for name, field in reversed(list(NAMES.items())):
+        if field.annotation is bool:
+            option = click.option(f"--{name}/--no-{name}", default=None, help=field.description)
+        else:
+            kind = "SIZE" if name.endswith("-bytes") else "TEXT" if name in ("sort-order", "zorder") else "VALUE"
+            option = click.option(f"--{name}", metavar=kind, help=field.description)
+        command = option(command)
+    return command
+
+
+@click.command()
+@TABLE_OPTIONS
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done and why; nothing is written.")
+@_option_flags
+@RUN_OPTIONS
+def compact(
+    table: str,
+    catalog: str,
+    branch: str,
+    where: str | None,
+    is_dry_run: bool,
+    all_or_nothing: bool,
+    no_wait: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Rewrite files of TABLE (namespace.table) that are small, large or have many deletes into well-sized ones.
+
+    Deletes of every kind are applied on the way. Options have the names and defaults of Iceberg's rewrite_data_files.
+    SIZE is bytes, or has a unit, as 128MB (1 MB is 1,048,576 bytes, as in Spark).
+    Runs on the fleet at ICEFLEET_BROKER_URL, or in this process when that is empty.
+
+    \b
+    Exit status: 0 committed or nothing to do, 1 failed, 2 refused, 3 partial.
+
+    \b
+    Examples:
+      icefleet compact db.events --dry-run
+      icefleet compact db.events --tier minor --where "day = '2024-05-01'"
+      icefleet compact db.events --sort-order "user desc nulls last, at"
+      icefleet compact db.events --zorder latitude,longitude --rewrite-all --json
+    """
+    _check_unit(flags.get("target_file_size_bytes"))
+    options = text_of({name.replace("_", "-"): value for name, value in flags.items()})
+    request = Request.new(
+        table,
+        operation=Operation.COMPACT,
+        catalog=catalog,
+        branch=branch,
+        where=where,
+        all_or_nothing=all_or_nothing,
+        options=options,
+    )
+    if is_dry_run:
+        dry_run(request, _show_plan, as_json=as_json)
+    else:
+        run(request, no_wait=no_wait, as_json=as_json)
+
+
+def _check_unit(size: str | None) -> None:
+    """Refuse a target size that is too small for a data file: its unit was forgotten."""
+    if size is not None and size.strip().isdigit() and int(size) < _MIN_TARGET:
+        sentence = f"--target-file-size-bytes {size} is {size} bytes: write {size}MB, or {size}b if that is meant."
+        raise Refused(Reason.USAGE, sentence)
+
+
+def _show_plan(plan: Plan) -> None:
+    show_plan(plan, _COLUMNS, _summary(plan))
+
+
+def _summary(plan: Plan) -> Iterator[str]:
+    units = [unit for unit in plan.units if unit.refused is None]
+    if plan.rewrite and units:
+        target_size = plan.rewrite.target_size
+        outputs = sum(max(1, round(unit.output / target_size)) for unit in units)
+        rewritten = count_text(sum(unit.files for unit in units), "data file is", "data files are")
+        yield (
+            f"{rewritten} rewritten ({plan.rewrite.strategy}) into about {count_text(outputs, 'file')} of "
+            f"{size_text(target_size)}: {count_text(len(units), 'unit')}, "
+            f"{size_text(sum(unit.cost for unit in units))} to read, "
+            f"{size_text(sum(unit.output for unit in units))} to write."
+        )
+    elif plan.nothing:
+        yield f"No data file is rewritten: {plan.nothing}."
+    if plan.dangling:
+        yield "Delete files that reach no data file any more are dropped."
