@@ -18,6 +18,7 @@ from producer.common.settings import PREFIX, Settings
 from producer.model.job import Report, Status
 from producer.planning.compact.options import NAMES
 from tests.support.repository import REPOSITORY
+from tests.unit.test_rooms import ROOMS
 
 DOCS = REPOSITORY / "docs"
 #: The report of the benchmarks is generated.
@@ -114,6 +115,15 @@ def test_files_that_pages_name_exist(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text()
     assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name}" not in index] == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_rooms_are_listed_in_their_order(package: str) -> None:
+    """The architecture page has each room of a package, with the file that its docstring says to open first."""
+    text = (DOCS / "architecture.md").read_text()
+    rows = re.findall(rf"^\| `{package}/(\w+)/` \| .* \| `([\w/.]+)` \|$", text, re.MULTILINE)
+    assert [room for room, _ in rows] == [room for room in ROOMS[package] if room]
+    assert [file for room, file in rows if not (REPOSITORY / package / room / file).exists()] == []
 
 
 def test_the_readme_is_short() -> None:
