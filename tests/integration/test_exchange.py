@@ -25,9 +25,8 @@ from workers.arrow.schema import arrow_schema
 from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget, Machine
-from workers.sorting.exchange import Exchange, exchanged
-from workers.sorting.row_keys import key_fields
-from workers.sorting.sort_keys import sortable
+from workers.sorting.exchange import Exchange, exchange_rows
+from workers.sorting.sort_keys import key_fields, sortable
 
 pytestmark = pytest.mark.spark
 
@@ -102,7 +101,7 @@ def _case(
         with pa.ipc.new_file(str(paths[-1]), rows.schema) as writer:
             writer.write_table(pa.Table.from_batches([rows]), max_chunksize=150)
     budget = replace(Budget.of(Machine.detect(), cores=2), rows_bytes=rows_bytes, batch_bytes=16 << 10)
-    made = exchanged(
+    made = exchange_rows(
         LazySession(session),
         unit,
         Kept(EVERYTHING, paths),
@@ -199,7 +198,7 @@ def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
     case = _case(spark, tmp_path, strategy=Strategy.ZORDER, zorder=(4, 15, 6))
     table = _together(case.written())
     _same_rows(case.rows, table)
-    curve = case.made.merge.arranger.curve
+    curve = case.made.merge.sorter.curve
     assert curve is not None
     columns = [sortable(table[name].combine_chunks()) for name in ("long", "string", "double")]
     numbers = curve.of_rows([column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns])

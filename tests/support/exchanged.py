@@ -25,8 +25,8 @@ from workers.model.rewrite_unit import Input
 from workers.runtime import session
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget, Machine
-from workers.sorting.exchange import exchanged
-from workers.sorting.row_keys import key_fields
+from workers.sorting.exchange import exchange_rows
+from workers.sorting.sort_keys import key_fields
 
 _SCHEMA = Schema(NestedField(1, "key", LongType(), required=True), NestedField(2, "body", BinaryType(), required=True))
 _BATCHES, _ROWS, _BODY = 25, 1000, 4500
@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
     spark = session.session(budget, folder)
     keys = Rows(arrow_schema(key_fields(unit)))
     pieces = [Drawn(file) for file in unit.inputs]
-    made = exchanged(LazySession(spark), unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
+    made = exchange_rows(LazySession(spark), unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):

@@ -18,8 +18,8 @@ from workers.operations.live_rows import LiveRows
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
 from workers.runtime.parallel import read_ahead, run_tasks
-from workers.sorting.exchange import exchanged
-from workers.sorting.row_keys import key_fields
+from workers.sorting.exchange import exchange_rows
+from workers.sorting.sort_keys import key_fields
 
 #: Slices that are put in order before they are written.
 _AHEAD: Final = 2
@@ -39,7 +39,7 @@ def arranged(
     width = sum(file.size for file in unit.inputs) / max(1, sum(file.record_count for file in unit.inputs))
     lanes = min(unit.sizes.files(live * width), budget.shuffle_tasks)
     keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), scratch)
-    exchange = exchanged(session, unit, rows, keys, parts, lanes, budget, scratch)
+    exchange = exchange_rows(session, unit, rows, keys, parts, lanes, budget, scratch)
 
     until_stopped = session.in_task()
 

@@ -17,13 +17,12 @@ from producer.model.plan import Scope, Strategy
 from workers.model.rewrite_unit import RewriteUnit
 from workers.runtime.lazy_session import LazySession
 from workers.runtime.machine import Budget
-from workers.sorting.merge import Merge
 from workers.sorting.ranges import Ranges
-from workers.sorting.row_keys import RowKeys
-from workers.sorting.sample import place_of, sampled
-from workers.sorting.sorted_runs import Run, RunWriter
-from workers.sorting.sorter import SORTING, Arranger
-from workers.sorting.sources import P, Source, by_tasks
+from workers.sorting.sample import place_of, sample_keys
+from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sorted_runs import RunMerger, SortedRun, SortedRunWriter
+from workers.sorting.sorter import SORT_BYTES, RowSorter
+from workers.sorting.sources import AnySplit, RowSource, read_splits
 from workers.sorting.zorder import Curve
 
 #: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
@@ -36,13 +35,13 @@ _LOOKED_INTO: Final = 3
 class Exchange:
     """A unit's rows in order, cut into lanes. Each lane is a run of it, ascending; one task writes it."""
 
-    merge: Merge
+    merge: RunMerger
 
     @cached_property
     def lanes(self) -> list[range]:
         """The ranges of each lane that has rows."""
         rows = {number for run in self.merge.runs for number, _ in run.rows}
-        return [lane for lane in self.merge.arranger.ranges.lanes if not rows.isdisjoint(lane)]
+        return [lane for lane in self.merge.sorter.ranges.lanes if not rows.isdisjoint(lane)]
 
     def rows(self, lane: int) -> dict[Scope, int]:
         """How many rows of each partition a lane has."""
@@ -67,76 +66,76 @@ class Exchange:
             Path(run.path).unlink()
 
     def _partition(self, text: str) -> Scope:
-        return self.merge.arranger.keys.partitioning.partition(text)
+        return self.merge.sorter.keys.partitioning.partition(text)
 
 
-def exchanged(
+def exchange_rows(
     session: LazySession,
     unit: RewriteUnit,
-    rows: Source[P],
-    keys: Source[P],
-    pieces: Sequence[P],
+    rows: RowSource[AnySplit],
+    keys: RowSource[AnySplit],
+    splits: Sequence[AnySplit],
     lanes: int,
     budget: Budget,
     scratch: Path,
 ) -> Exchange:
     """Sort a unit's rows by output partition, and within each as the unit's arrangement says; else as they come.
 
-    Rows that compare equal stay in the order of the pieces. All rows go into scratch, as they are in Arrow. A task
+    Rows that compare equal stay in the order of the splits. All rows go into scratch, as they are in Arrow. A task
     holds those of its buffer, or the keys of one range, whatever the unit measures.
 
     Args:
         session: The session of this budget.
         unit: What is arranged and how.
         rows: Live rows.
-        keys: The same of the columns of :func:`workers.sorting.row_keys.key_fields` alone, for a sample.
-        pieces: All of the inputs, in the order that rows keep where nothing else is asked for.
+        keys: The same of the columns of :func:`workers.sorting.sort_keys.key_fields` alone, for a sample.
+        splits: All of the inputs, in the order that rows keep where nothing else is asked for.
         lanes: How many tasks shall write; fewer do where there are few rows.
         budget: Memory and cores.
-        scratch: Where rows wait, and errors are told.
+        scratch: Where rows wait, and errors are recorded.
 
     Raises:
         ValueError: a column cannot be sorted by, interleaved, or routed by.
     """
     by = RowKeys.of(unit, rows.schema)
     zorder = unit.strategy is Strategy.ZORDER
-    arranger = Arranger(by, None, Ranges.one(), rows.schema)
-    count = sum(piece.rows for piece in pieces)
-    most = sum(piece.size for piece in pieces) * _EXPANSION + count * SORTING
+    sorter = RowSorter(by, None, Ranges.one(), rows.schema)
+    count = sum(split.rows for split in splits)
+    most = sum(split.size for split in splits) * _EXPANSION + count * SORT_BYTES
     if lanes == 1 and not zorder and most <= budget.rows_bytes:
-        most = count * (_width(rows, pieces) + SORTING)
+        most = count * (_width(rows, splits) + SORT_BYTES)
     if lanes > 1 or zorder or most > budget.rows_bytes:
-        sample = sampled(session, RowKeys.of(unit, keys.schema), pieces, keys, rows.look, budget.cores, scratch)
+        sample = sample_keys(session, RowKeys.of(unit, keys.schema), splits, keys, rows.look, budget.cores, scratch)
         curve = Curve.of(sample.columns) if zorder else None
         columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
-        each = math.ceil(count * (sample.width + SORTING) / (lanes * budget.rows_bytes))
-        arranger = replace(arranger, curve=curve)
+        each = math.ceil(count * (sample.width + SORT_BYTES) / (lanes * budget.rows_bytes))
+        sorter = replace(sorter, curve=curve)
         columns = [sample.parts, *columns, sample.places]
-        arranger = replace(arranger, ranges=Ranges.of(columns, arranger.directions, lanes, max(1, each)))
+        sorter = replace(sorter, ranges=Ranges.of(columns, sorter.directions, lanes, max(1, each)))
 
     until_stopped = session.in_task()
 
-    def keep(task: int, mine: Iterator[tuple[int, P]]) -> Iterator[Run]:
-        with RunWriter(scratch / f"run-{task}.arrow", arranger, budget.rows_bytes) as writer:
-            for number, piece in mine:
+    def keep(task: int, mine: Iterator[tuple[int, AnySplit]]) -> Iterator[SortedRun]:
+        with SortedRunWriter(scratch / f"run-{task}.arrow", sorter, budget.rows_bytes) as writer:
+            for number, split in mine:
                 start = 0
-                for batch in until_stopped(rows.read(piece)):
-                    writer.add(piece.file, batch, place_of(number, start))
+                for batch in until_stopped(rows.read(split)):
+                    writer.add(split.file, batch, place_of(number, start))
                     start += batch.num_rows
             run = writer.close()
         yield run
 
-    runs = by_tasks(session, pieces, budget.cores, scratch, keep)
-    return Exchange(Merge(arranger, runs, budget.batch_bytes))
+    runs = read_splits(session, splits, budget.cores, scratch, keep)
+    return Exchange(RunMerger(sorter, runs, budget.batch_bytes))
 
 
-def _width(rows: Source[P], pieces: Sequence[P]) -> int:
-    """Bytes that a row takes in Arrow: the widest of what some pieces begin with."""
-    starts = [len(pieces) * n // _LOOKED_INTO for n in range(_LOOKED_INTO + 1)]
-    first = (_first(rows, pieces[start:end]) for start, end in pairwise(starts))
+def _width(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> int:
+    """Bytes that a row takes in Arrow: the widest of what some splits begin with."""
+    starts = [len(splits) * n // _LOOKED_INTO for n in range(_LOOKED_INTO + 1)]
+    first = (_first(rows, splits[start:end]) for start, end in pairwise(starts))
     return max((batch.nbytes // batch.num_rows for batch in first if batch is not None), default=0)
 
 
-def _first(rows: Source[P], pieces: Sequence[P]) -> pa.RecordBatch | None:
-    """The first rows of some pieces: pieces have none where a file has fewer row groups than pieces."""
-    return next((batch for piece in pieces for batch in rows.look(piece)), None)
+def _first(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> pa.RecordBatch | None:
+    """The first rows of some splits: splits have none where a file has fewer row groups than splits."""
+    return next((batch for split in splits for batch in rows.look(split)), None)

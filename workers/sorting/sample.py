@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workers.runtime.lazy_session import LazySession
-from workers.sorting.ladder import comparable
-from workers.sorting.row_keys import RowKeys
-from workers.sorting.sources import Batches, P, Source, by_tasks
+from workers.sorting.ranges import comparable
+from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sources import AnySplit, Batches, RowSource, read_splits
 
 #: Rows; ranges come out some percent uneven.
 _ROWS: Final = 1 << 16
 #: Of one value: what lies between rows need not be a value itself.
 _BYTES: Final = 128
-#: Rows of one piece are numbered below this.
-_PIECE: Final = 1 << 40
+#: Rows of one split are numbered below this.
+_SPLIT_ROWS: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,47 +38,47 @@ class Sample:
     width: float
 
 
-def sampled(
+def sample_keys(
     session: LazySession,
     keys: RowKeys,
-    pieces: Sequence[P],
-    source: Source[P],
-    whole: Callable[[P], Batches],
+    splits: Sequence[AnySplit],
+    source: RowSource[AnySplit],
+    whole: Callable[[AnySplit], Batches],
     cores: int,
     scratch: Path,
 ) -> Sample:
-    """Read the key columns of all pieces, and pick rows; each task reads a few whole rows as well.
+    """Read the key columns of all splits, and pick rows; each task reads a few whole rows as well.
 
     Args:
         session: What reads them, side by side.
         keys: Of the rows of ``source``.
-        pieces: What there is.
+        splits: What there is.
         source: Key columns alone.
-        whole: Whole rows of a piece.
+        whole: Whole rows of a split.
         cores: Of the session.
-        scratch: Where errors are told.
+        scratch: Where errors are recorded.
     """
-    step = max(1, sum(piece.rows for piece in pieces) // _ROWS)
+    step = max(1, sum(split.rows for split in splits) // _ROWS)
 
     until_stopped = session.in_task()
 
-    def pick(_: int, mine: Iterator[tuple[int, P]]) -> Iterator[tuple[bytes, int, int]]:
+    def pick(_: int, mine: Iterator[tuple[int, AnySplit]]) -> Iterator[tuple[bytes, int, int]]:
         found, rows, size = [], 0, 0
-        for number, piece in mine:
+        for number, split in mine:
             start = 0
-            for batch in until_stopped(source.look(piece)):
-                picked = pa.array(picks(number, start, batch.num_rows, step))
+            for batch in until_stopped(source.look(split)):
+                picked = pa.array(sampled_rows(number, start, batch.num_rows, step))
                 few, places = batch.take(picked), pc.add(picked, place_of(number, start))
-                found.append(_told(keys.parts(piece.file, few), keys.columns(few), places))
+                found.append(_key_batch(keys.parts(split.file, few), keys.columns(few), places))
                 start += batch.num_rows
-            if start and not rows:  # a piece has no rows where its file has fewer row groups than pieces
-                for batch in islice(whole(piece), 1):
+            if start and not rows:  # a split has no rows where its file has fewer row groups than splits
+                for batch in islice(whole(split), 1):
                     rows, size = batch.num_rows, batch.nbytes
         yield _packed(found), rows, size
 
-    tasks = by_tasks(session, pieces, cores, scratch, pick)
+    tasks = read_splits(session, splits, cores, scratch, pick)
     nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=source.schema))
-    picked = [_told(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
+    picked = [_key_batch(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
     for stream, _, _ in tasks:
         if stream:
             picked.extend(pa.ipc.open_stream(stream))
@@ -88,17 +88,17 @@ def sampled(
 
 
 def place_of(number: int, row: int) -> int:
-    """Where a row is in the inputs, by the number of its piece: ascending as they are."""
-    return number * _PIECE + row
+    """Where a row is in the inputs, by the number of its split: ascending as they are."""
+    return number * _SPLIT_ROWS + row
 
 
 def of_place(places: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """The numbers of pieces and of rows in them."""
-    numbers = pc.divide(places, _PIECE)
-    return numbers, pc.subtract(places, pc.multiply(numbers, _PIECE))
+    """The numbers of splits and of rows in them."""
+    numbers = pc.divide(places, _SPLIT_ROWS)
+    return numbers, pc.subtract(places, pc.multiply(numbers, _SPLIT_ROWS))
 
 
-def picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64]:
+def sampled_rows(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64]:
     """Indexes in a batch of the rows that are picked: one of each ``step``, anywhere in it."""
     blocks = np.arange(start // step, (start + rows - 1) // step + 1, dtype=np.int64) if rows else np.zeros(0, np.int64)
     mixed = (blocks.astype(np.uint64) + np.uint64(number + 1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -106,7 +106,7 @@ def picks(number: int, start: int, rows: int, step: int) -> npt.NDArray[np.int64
     return found[(found >= 0) & (found < rows)]
 
 
-def _told(parts: pa.Array, columns: Sequence[pa.Array], places: pa.Array) -> pa.RecordBatch:
+def _key_batch(parts: pa.Array, columns: Sequence[pa.Array], places: pa.Array) -> pa.RecordBatch:
     arrays = [parts, *(_cut(comparable(column)) for column in columns), places]
     return pa.RecordBatch.from_arrays(arrays, names=[f"c{index}" for index in range(len(arrays))])
 

@@ -14,12 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
+from pyiceberg.types import PrimitiveType
 
-from producer.model.plan import SortKey
+from producer.model.plan import SortKey, Strategy
 from workers.arrow.fields import Accessor, bits
+from workers.arrow.partition_router import PartitionRouter
+from workers.arrow.schema import is_stored
 from workers.arrow.transforms import apply_transform
+from workers.model.rewrite_unit import Input, RewriteUnit
+from workers.sorting.ranks import Direction
 
 #: Decimals of more digits do not fit into 64 bits.
 _LONG_DIGITS: Final = 18
@@ -27,8 +32,8 @@ _PLAIN: Final = (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
-class OrderKey:
-    """What one field of a sort order makes of rows."""
+class SortFieldKey:
+    """The key that one field of a sort order makes of rows."""
 
     source: Accessor
     key: SortKey
@@ -36,22 +41,76 @@ class OrderKey:
 
     @classmethod
     def of(cls, key: SortKey, schema: Schema, rows: pa.Schema) -> Self:
-        """The key of a field of a sort order; ValueError where its column cannot be sorted by."""
+        """Return the key of a sort field; raises ValueError if rows cannot be sorted by its column."""
         return cls(Accessor.of(key.field_id, schema, rows), key, parse_transform(key.transform))
 
     def of_rows(self, batch: pa.RecordBatch) -> pa.Array:
-        """Sortable values, ascending as the spec has it; direction and nulls are up to whoever sorts."""
+        """Return sortable values in the spec's ascending order; direction and nulls are applied by the sort."""
         array = self.source.column(batch)
         return sortable(apply_transform(array, self.source.type, self.transform) if self.source.path else array)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it costs next to nothing to make it again."""
+    def is_identity(self) -> bool:
+        """Whether the key is the column itself, which costs next to nothing to read again."""
         return isinstance(self.transform, IdentityTransform)
 
 
+@dataclass(frozen=True, slots=True)
+class RowKeys:
+    """The keys of a unit's rows, for rows of one Arrow schema."""
+
+    partitioning: PartitionRouter
+    order: tuple[SortFieldKey, ...]
+    #: Columns that are interleaved; there are no others in the order then.
+    axes: tuple[Accessor, ...]
+
+    @classmethod
+    def of(cls, unit: RewriteUnit, rows: pa.Schema) -> Self:
+        """Return the keys of rows with the columns of :func:`key_fields`; raises ValueError if one is not a key."""
+        order = unit.order if unit.strategy is Strategy.SORT else ()
+        axes = unit.zorder if unit.strategy is Strategy.ZORDER else ()
+        return cls(
+            PartitionRouter.of(unit, rows),
+            tuple(SortFieldKey.of(column, unit.schema, rows) for column in order),
+            tuple(Accessor.of(field_id, unit.schema, rows) for field_id in axes),
+        )
+
+    @property
+    def directions(self) -> list[Direction]:
+        """How each column of the order is sorted."""
+        return [Direction(key.key.descending, key.key.nulls_first) for key in self.order]
+
+    def parts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
+        """Return the partition of each row, as text."""
+        return self.partitioning.texts(file, batch)
+
+    def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the columns of the order, or those to interleave, in sortable form."""
+        return [
+            *(key.of_rows(batch) for key in self.order),
+            *(sortable(axis.column(batch)) for axis in self.axes),
+        ]
+
+
+def key_fields(unit: RewriteUnit) -> Schema:
+    """Return the columns that keys are made from; at least one, since without columns no rows are read."""
+    ids: set[int] = set()
+    if unit.strategy is Strategy.SORT:
+        ids |= {column.field_id for column in unit.order}
+    if unit.strategy is Strategy.ZORDER:
+        ids |= set(unit.zorder)
+    if None in unit.scopes:
+        ids |= {field.source_id for field in unit.spec.fields}
+    known = {field_id for field_id in ids & unit.schema.field_ids if is_stored(unit.schema.find_type(field_id))}
+    if not known:
+        stored = [field for field in unit.schema.fields if is_stored(field.field_type)]
+        plain = [field for field in stored if isinstance(field.field_type, PrimitiveType)]
+        return Schema(*(plain[:1] or stored))
+    return prune_columns(unit.schema, known, select_full_types=False)
+
+
 def sortable(array: pa.Array) -> pa.Array:
-    """Values as booleans, integers, strings or binaries of the same order, nulls as nulls.
+    """Return values as booleans, integers, strings or binaries of the same order, nulls as nulls.
 
     Raises:
         TypeError: values of this type have no order.

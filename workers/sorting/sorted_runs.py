@@ -1,8 +1,10 @@
-"""Sorted runs of rows in scratch, as Arrow files that are mapped when they are read: what an exchange goes through."""
+"""Sorted runs of rows in scratch, and their merge: an external sort, through Arrow files that are mapped to be read."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workers.model.rewrite_unit import Input
-from workers.sorting.sorter import SORTING, Arranger
+from workers.sorting.ranks import Numbers
+from workers.sorting.sorter import SORT_BYTES, RowSorter
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A file of kept rows (:class:`workers.sorting.sorter.Arranger`): one batch for each range and sweep."""
+class SortedRun:
+    """A file of kept rows (:class:`workers.sorting.sorter.RowSorter`): one batch for each range and sweep."""
 
     path: str
     #: Of partitions, by the numbers that stand for them.
@@ -31,21 +34,21 @@ class Run:
     rows: dict[tuple[int, str], int]
 
 
-class RunWriter:
-    """Gathers rows up to a number of bytes, sorts them, and writes them by range.
+class SortedRunWriter:
+    """Buffers rows up to a number of bytes, sorts them, and writes them by range.
 
     A run is written in one sweep however many ranges there are, so neither open files nor memory grow with them.
 
     Args:
         path: Of the file.
-        arranger: How rows are arranged.
-        most: Bytes that are gathered, with what sorting takes.
+        sorter: How rows are sorted.
+        most: Bytes that are buffered, with what sorting takes.
     """
 
-    def __init__(self, path: Path, arranger: Arranger, most: int) -> None:
+    def __init__(self, path: Path, sorter: RowSorter, most: int) -> None:
         self._path = path
-        self._arranger = arranger
-        self._schema = arranger.schema
+        self._sorter = sorter
+        self._schema = sorter.schema
         self._most = most
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -63,16 +66,16 @@ class RunWriter:
         self._file.close()
 
     def add(self, file: Input, batch: pa.RecordBatch, place: int) -> None:
-        """Take rows of a file that follow one another from a place on, which ascends from call to call.
+        """Add consecutive rows of a file from a place on, which ascends from call to call.
 
         Raises:
-            ValueError: a value is none that its partition's transform takes.
+            ValueError: a partition's transform does not apply to a value.
         """
-        encoded = self._arranger.encoded(file, batch)
+        encoded = self._sorter.encoded(file, batch)
         numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in encoded.dictionary.to_pylist()]
         parts = np.array(numbers, np.int32)[encoded.indices.to_numpy()]
-        kept = pa.RecordBatch.from_arrays(self._arranger.kept(parts, place, batch), schema=self._schema)
-        size = kept.nbytes + SORTING * kept.num_rows
+        kept = pa.RecordBatch.from_arrays(self._sorter.kept(parts, place, batch), schema=self._schema)
+        size = kept.nbytes + SORT_BYTES * kept.num_rows
         if self._bytes + size > 2 * self._most:
             self._flush()  # a few rows may be so large that they are better sorted alone
         self._waiting.append(kept)
@@ -80,23 +83,23 @@ class RunWriter:
         if self._bytes >= self._most:
             self._flush()
 
-    def close(self) -> Run:
-        """Write what is left and describe the file."""
+    def close(self) -> SortedRun:
+        """Write the remaining rows and describe the file."""
         self._flush()
-        return Run(str(self._path), tuple(self._numbers), tuple(self._batches), dict(self._rows))
+        return SortedRun(str(self._path), tuple(self._numbers), tuple(self._batches), dict(self._rows))
 
     def _flush(self) -> None:
         if not self._waiting:
             return
         texts = pa.array(list(self._numbers), pa.string())
-        order = pa.array(self._arranger.order(self._waiting, [ranks_of(texts)] * len(self._waiting)))
+        order = pa.array(self._sorter.order(self._waiting, [ranks_of(texts)] * len(self._waiting)))
         waiting = (batch.columns for batch in self._waiting)
         columns: list[Any] = [pa.chunked_array(chunks) for chunks in zip(*waiting, strict=True)]
         self._waiting, self._bytes = [], 0
-        for index, column in enumerate(columns):  # each goes as soon as there is another
+        for index, column in enumerate(columns):  # each is freed as soon as the sorted one exists
             columns[index] = column.take(order).combine_chunks()
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        starts = self._arranger.starts(batch, texts)
+        starts = self._sorter.starts(batch, texts)
         for number, (start, end) in enumerate(pairwise([*starts, batch.num_rows])):
             if end > start:
                 some = batch.slice(start, end - start)
@@ -108,7 +111,109 @@ class RunWriter:
 
 
 def ranks_of(texts: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each of some distinct texts is among them in order."""
+    """Return the rank of each of some distinct texts."""
     ranks = np.empty(len(texts), np.int64)
     ranks[pc.sort_indices(texts).to_numpy()] = np.arange(len(texts))
     return ranks
+
+
+@dataclass(frozen=True)
+class RunMerger:
+    """Merges sorted runs: reads one range after another, in order, a slice at a time.
+
+    Only the keys and the order of a range are held; rows are mapped, and each run is read from its beginning to its
+    end, so a range may have any size.
+
+    Args:
+        sorter: How rows are sorted.
+        runs: All runs.
+        slice_bytes: Bytes of a slice, about.
+    """
+
+    sorter: RowSorter
+    runs: Sequence[SortedRun]
+    slice_bytes: int
+
+    def texts(self) -> list[str]:
+        """Return the texts of all partitions, in order."""
+        return sorted({text for run in self.runs for text in run.texts})
+
+    def read(self, ranges: range) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of these ranges in order, with the text of their partition."""
+        texts = self.texts()
+        every = ranks_of(pa.array(texts, pa.string()))
+        known = dict(zip(texts, every.tolist(), strict=True))
+        ranks = [np.array([known[text] for text in run.texts], np.int64) for run in self.runs]
+        for number in ranges:
+            for parts, rows in self._range(number, ranks):
+                edges = np.flatnonzero(np.diff(parts)) + 1
+                for start, end in pairwise([0, *edges.tolist(), len(parts)]):
+                    yield texts[parts[start]], rows.slice(start, end - start)
+
+    def _range(
+        self, number: int, ranks: Sequence[npt.NDArray[np.int64]]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
+        """Rows of a range in order, a slice at a time, with the ranks of their partitions."""
+        with ExitStack() as stack:
+            found = [
+                (rank, batch)
+                for run, rank in zip(self.runs, ranks, strict=True)
+                for batch in _batches(stack, run, number)
+            ]
+            if not found:
+                return
+            batches = [batch for _, batch in found]
+            order = self.sorter.order(batches, [rank for rank, _ in found])
+            parts = np.concatenate([rank[batch.column(0).to_numpy()] for rank, batch in found])
+            width = self.sorter.width
+            rows = [pa.RecordBatch.from_arrays(b.columns[width:], schema=self.sorter.rows) for b in batches]
+            del batches, found
+            start = 0
+            for some in _merge_batches(rows, order, self.slice_bytes):
+                yield parts[order[start : start + some.num_rows]], some
+                start += some.num_rows
+
+
+def _batches(stack: ExitStack, run: SortedRun, number: int) -> Iterator[pa.RecordBatch]:
+    mine = [index for index, of in enumerate(run.batches) if of == number]
+    if mine:
+        file = stack.enter_context(pa.ipc.open_file(stack.enter_context(pa.memory_map(run.path))))
+        yield from (file.get_batch(index) for index in mine)
+
+
+def _merge_batches(batches: Sequence[pa.RecordBatch], order: Numbers, most: int) -> Iterator[pa.RecordBatch]:
+    """The rows of batches, each of which is in order itself, in slices of about so many bytes.
+
+    Args:
+        batches: What is merged.
+        order: Indexes of rows, counted through the batches.
+        most: Bytes.
+    """
+    firsts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    step = max(1, most * len(order) // max(1, sum(batch.nbytes for batch in batches)))
+    taken = np.zeros(len(batches), np.int64)
+    start = 0
+    while start < len(order):
+        rows = min(step, len(order) - start)
+        while True:
+            indexes = order[start : start + rows]
+            sources = np.searchsorted(firsts, indexes, "right") - 1
+            counts = np.bincount(sources, minlength=len(batches))
+            slices = [b.slice(t, c) for b, t, c in zip(batches, taken.tolist(), counts.tolist(), strict=True) if c]
+            if rows == 1 or sum(some.nbytes for some in slices) <= 2 * most:
+                break
+            rows //= 2  # rows here are much wider than they are elsewhere
+        within = indexes - firsts[sources] - taken[sources]
+        if within.min() < 0 or (within >= counts[sources]).any():
+            raise RuntimeError("a run is not in order")
+        begins = np.cumsum(counts) - counts
+        yield _take(slices, begins[sources] + within)
+        taken += counts
+        start += rows
+
+
+def _take(slices: Sequence[pa.RecordBatch], indexes: Numbers) -> pa.RecordBatch:
+    if len(slices) == 1:
+        return slices[0]
+    table = pa.Table.from_batches(slices).take(pa.array(indexes)).combine_chunks()
+    return table.to_batches()[0]

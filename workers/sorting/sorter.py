@@ -1,4 +1,4 @@
-"""How the rows of a unit are arranged: their keys, the ranges they fall into, and their order."""
+"""The order of a unit's rows: their keys, the ranges that they fall into, and the sort."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 from workers.model.rewrite_unit import Input
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction, Numbers, order_of
-from workers.sorting.row_keys import RowKeys
 from workers.sorting.sample import of_place
+from workers.sorting.sort_keys import RowKeys
 from workers.sorting.zorder import Curve
 
 _ASCENDING: Final = Direction()
 _PART: Final = "part"
 _PLACE: Final = "place"
-#: Bytes that a row takes while it is sorted, beside those of the row.
-SORTING: Final = 48
+#: Bytes that sorting takes for each row, besides the row.
+SORT_BYTES: Final = 48
 
 
 @dataclass(frozen=True)
-class Arranger:
-    """Gives rows what they are arranged by. Kept rows are those with it in front:
+class RowSorter:
+    """Sorts rows by their keys. A run keeps rows with their keys in front:
 
     ``part``, a number that stands for the partition's text, then ``place``, where the row was, then those keys that
     are not made from the row at next to no cost, then the row.
@@ -50,7 +50,7 @@ class Arranger:
     @property
     def width(self) -> int:
         """How many columns kept rows have in front."""
-        return 2 + (1 if self.curve is not None else len(self._dear))
+        return 2 + (1 if self.curve is not None else len(self._computed_keys))
 
     def kept(self, parts: npt.NDArray[np.int32], place: int, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of kept rows, of rows that follow one another from a place on."""
@@ -58,7 +58,7 @@ class Arranger:
         return [pa.array(parts), pa.array(places), *self._kept_keys(batch), *batch.columns]
 
     def encoded(self, file: Input, batch: pa.RecordBatch) -> pa.DictionaryArray:
-        """The partition's text of each row; ValueError where a value is none that its transform takes."""
+        """The partition's text of each row; ValueError where a transform does not apply to a value."""
         return self.keys.partitioning.encoded(file, batch)
 
     def order(self, batches: Sequence[pa.RecordBatch], ranks: Sequence[npt.NDArray[np.int64]]) -> Numbers:
@@ -107,13 +107,13 @@ class Arranger:
         return [_ASCENDING] if self.curve is not None else self.keys.directions
 
     @property
-    def _dear(self) -> list[int]:
-        return [index for index, key in enumerate(self.keys.order) if not key.is_plain]
+    def _computed_keys(self) -> list[int]:
+        return [index for index, key in enumerate(self.keys.order) if not key.is_identity]
 
     def _kept_keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if self.curve is not None:
             return [self.curve.of_rows(self.keys.columns(batch))]
-        return [self.keys.order[index].of_rows(batch) for index in self._dear]
+        return [self.keys.order[index].of_rows(batch) for index in self._computed_keys]
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The keys of kept rows."""
@@ -121,4 +121,4 @@ class Arranger:
         if self.curve is not None:
             return list(kept)
         rows = pa.RecordBatch.from_arrays(batch.columns[self.width :], schema=self.rows)
-        return [key.of_rows(rows) if key.is_plain else next(kept) for key in self.keys.order]
+        return [key.of_rows(rows) if key.is_identity else next(kept) for key in self.keys.order]

@@ -1,4 +1,4 @@
-"""Pieces of a unit's inputs, and their reading by Spark's tasks."""
+"""Splits of a unit's inputs, and their reading by Spark's tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TASKS_PER_CORE: Final = 3
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 
-class Piece(Protocol):
+class Split(Protocol):
     """A data file, or one of several runs of its row groups."""
 
     @property
@@ -37,49 +37,49 @@ class Piece(Protocol):
 
 
 T = TypeVar("T")
-P = TypeVar("P", bound=Piece)
-Read = TypeVar("Read", bound=Piece, contravariant=True)
+AnySplit = TypeVar("AnySplit", bound=Split)
+Read = TypeVar("Read", bound=Split, contravariant=True)
 
 
-class Source(Protocol[Read]):
-    """Rows of pieces."""
+class RowSource(Protocol[Read]):
+    """Reads the rows of splits."""
 
     @property
     def schema(self) -> pa.Schema:
         """Of the rows, with field ids."""
         ...
 
-    def read(self, piece: Read, /) -> Batches:
-        """The live rows of a piece, in order."""
+    def read(self, split: Read, /) -> Batches:
+        """The live rows of a split, in order."""
         ...
 
-    def look(self, piece: Read, /) -> Batches:
+    def look(self, split: Read, /) -> Batches:
         """The same, when they are read once more or not to their end."""
         ...
 
 
-def by_tasks(
+def read_splits(
     session: LazySession,
-    pieces: Sequence[P],
+    splits: Sequence[AnySplit],
     cores: int,
     scratch: Path,
-    work: Callable[[int, Iterator[tuple[int, P]]], Iterable[T]],
+    work: Callable[[int, Iterator[tuple[int, AnySplit]]], Iterable[T]],
 ) -> list[T]:
-    """What ``work`` gives for the number of each task and the pieces that it reads, with their numbers, ascending.
+    """What ``work`` gives for the number of each task and the splits that it reads, with their numbers, ascending.
 
     Args:
         session: What runs the tasks, side by side.
-        pieces: What there is to read.
+        splits: What there is to read.
         cores: Of the session.
-        scratch: Where errors are told.
+        scratch: Where errors are recorded.
         work: One task. What it gives is pickled.
     """
-    tasks = _dealt(pieces, cores * _TASKS_PER_CORE)
+    tasks = _balance(splits, cores * _TASKS_PER_CORE)
     return run_tasks(
-        session, len(tasks), scratch, lambda task: work(task, ((number, pieces[number]) for number in tasks[task]))
+        session, len(tasks), scratch, lambda task: work(task, ((number, splits[number]) for number in tasks[task]))
     )
 
 
-def _dealt(pieces: Sequence[Piece], most: int) -> list[list[int]]:
-    """Numbers of the pieces dealt to tasks, the largest first to the least laden, each task's ascending."""
-    return [sorted(task) for task in balance([piece.size for piece in pieces], most)]
+def _balance(splits: Sequence[Split], most: int) -> list[list[int]]:
+    """Distribute split numbers to tasks; those of a task ascend."""
+    return [sorted(task) for task in balance([split.size for split in splits], most)]

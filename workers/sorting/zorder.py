@@ -3,7 +3,7 @@
 A column counts by the *rank* of its values, not by the values: its position is the share of rows below it, going by a
 sample, cut into at most 4096 steps. So neither long common prefixes nor skew nor a wide type lets one column dominate,
 and a column of few values takes no bits from the others. Positions are monotone in the values, nulls first. Bits are
-dealt in turn, the first column's first. Rows of the same steps stay as they come: two columns make 16 million cells.
+taken in turn, the first column's first. Rows of the same steps keep their order: two columns make 16 million cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workers.sorting.ladder import Ladder
+from workers.sorting.ranges import SplitPoints
 
 #: Of one column's position, at most.
 _BITS: Final = 12
@@ -29,36 +29,36 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One column of a curve: what a value adds to the number, by where it lies among values of the sample."""
+    """One column of a curve: the bits that a value adds to the number, by its rank in the sample."""
 
-    ladder: Ladder
-    #: For values below all rungs and for nulls, then for those from each rung on: the position's bits, spread.
-    spread: Numbers
+    split_points: SplitPoints
+    #: For values below all points and for nulls, then for those from each point on: the position's bits, spread.
+    bits: Numbers
 
     @classmethod
     def of(cls, sample: pa.Array, bits: int, axis: int, axes: int) -> Self:
-        """The axis of one of several columns.
+        """Return the axis of one of several columns.
 
         Args:
             sample: The column, sortable, of rows picked evenly.
-            bits: Of a position.
-            axis: Which of the columns it is.
-            axes: How many there are.
+            bits: The bits of a position.
+            axis: The index of the column.
+            axes: The number of columns.
         """
-        rungs = Ladder.of(sample)
-        counts = np.bincount(rungs.codes(sample.drop_null()) // 2, minlength=len(rungs))
-        below = sample.null_count + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(rungs) else np.zeros(0)
+        points = SplitPoints.of(sample)
+        counts = np.bincount(points.codes(sample.drop_null()) // 2, minlength=len(points))
+        below = sample.null_count + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(points) else np.zeros(0)
         positions = (below.astype(np.int64) << bits) // max(1, len(sample))
-        first = np.unique(positions, return_index=True)[1]  # one rung for each step
+        first = np.unique(positions, return_index=True)[1]  # one point for each step
         steps = np.concatenate(([0], positions[first]))
-        return cls(Ladder(rungs.rungs.take(pa.array(first))), spread(steps, bits, axis, axes))
+        return cls(SplitPoints(points.points.take(pa.array(first))), spread_bits(steps, bits, axis, axes))
 
     def of_rows(self, column: pa.Array) -> Numbers:
-        """What each value adds; never less for a greater value."""
-        reached = (self.ladder.codes(column) + 1) // 2
+        """Return the bits that each value adds; never less for a greater value."""
+        reached = (self.split_points.codes(column) + 1) // 2
         if column.null_count:
             reached[pc.is_null(column).to_numpy(zero_copy_only=False)] = 0
-        return self.spread[reached]
+        return self.bits[reached]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Curve:
 
     @classmethod
     def of(cls, sample: Sequence[pa.Array]) -> Self:
-        """The curve that a sample of the columns asks for.
+        """Return the curve for a sample of the columns.
 
         Raises:
             ValueError: there are no columns, or more than there are bits.
@@ -80,15 +80,15 @@ class Curve:
         return cls(tuple(Axis.of(column, bits, axis, len(sample)) for axis, column in enumerate(sample)))
 
     def of_rows(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """The number of each row."""
+        """Return the number of each row."""
         number: Numbers = np.zeros(len(columns[0]), np.int64)
         for axis, column in zip(self.axes, columns, strict=True):
             number |= axis.of_rows(column)
         return pa.array(number)
 
 
-def spread(positions: Numbers, bits: int, axis: int, axes: int) -> Numbers:
-    """Positions with their bits moved apart, so that those of all axes can be put together with ``|``."""
+def spread_bits(positions: Numbers, bits: int, axis: int, axes: int) -> Numbers:
+    """Return positions with their bits moved apart, so that those of all axes are combined with ``|``."""
     found: Numbers = np.zeros(len(positions), np.int64)
     for bit in range(bits):
         found |= (positions >> bit & 1) << (bit * axes + axes - 1 - axis)

@@ -15,10 +15,9 @@ from tests.support.rewriteunit import SCHEMA
 from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
 from workers.arrow.fields import Accessor
-from workers.sorting.ladder import Ladder
-from workers.sorting.ranges import Ranges
+from workers.sorting.ranges import Ranges, SplitPoints
 from workers.sorting.ranks import Direction, order_of
-from workers.sorting.sort_keys import OrderKey, sortable
+from workers.sorting.sort_keys import SortFieldKey, sortable
 
 _KEYS: list[tuple[int, Transform[Any, Any]]] = [
     *((field_id, IdentityTransform()) for field_id in [*range(2, 20), 21, 32]),
@@ -42,7 +41,7 @@ def test_keys_of_every_type_in_the_order_that_the_spec_asks_for(
         SortKey(field_id=field_id, transform=str(transform), descending=descending, nulls_first=nulls_first),
         SortKey(field_id=7, transform="identity", descending=not descending, nulls_first=not nulls_first),
     )
-    keys = [OrderKey.of(column, SCHEMA, EVERYTHING) for column in order]
+    keys = [SortFieldKey.of(column, SCHEMA, EVERYTHING) for column in order]
     arrays = [key.of_rows(rows) for key in keys]
     directions = [Direction(column.descending, column.nulls_first) for column in order]
     place = pa.array(np.arange(len(rows)))
@@ -67,7 +66,7 @@ def test_rows_that_are_not_in_the_sample() -> None:
         SortKey(field_id=15, transform="identity", descending=True, nulls_first=False),
         SortKey(field_id=6, transform="identity", descending=False, nulls_first=True),
     )
-    arrays = [OrderKey.of(column, SCHEMA, EVERYTHING).of_rows(rows) for column in order]
+    arrays = [SortFieldKey.of(column, SCHEMA, EVERYTHING).of_rows(rows) for column in order]
     directions = [Direction(True, False), Direction(False, True)]
     every_tenth = pa.array(range(0, 3000, 10))
     first, place = pa.repeat("", 3000), pa.array(np.arange(3000))
@@ -110,12 +109,13 @@ def test_one_range_and_no_rows() -> None:
 
 
 @pytest.mark.parametrize("values", [[b"", b"a", b"a\0", b"\xff", None, b"\xff\xff"], [3, None, -1, 7, 7, 0]])
-@pytest.mark.parametrize("rungs", range(7))
-def test_codes_tell_below_on_and_between(values: list[Any], rungs: int) -> None:
-    ladder = Ladder.of(pa.array(values[:rungs], pa.binary() if isinstance(values[0], bytes) else pa.int64()))
-    known = sorted({value for value in values[:rungs] if value is not None})
+@pytest.mark.parametrize("points", range(7))
+def test_codes_tell_below_on_and_between(values: list[Any], points: int) -> None:
+    kind = pa.binary() if isinstance(values[0], bytes) else pa.int64()
+    split_points = SplitPoints.of(pa.array(values[:points], kind))
+    known = sorted({value for value in values[:points] if value is not None})
     kept = [value for value in values if value is not None]
-    codes = ladder.codes(pa.array(kept)).tolist()
+    codes = split_points.codes(pa.array(kept)).tolist()
     assert codes == [2 * sum(rung < value for rung in known) + (value in known) for value in kept]
 
 

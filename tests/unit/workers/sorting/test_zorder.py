@@ -17,7 +17,7 @@ from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
 from workers.arrow.fields import Accessor
 from workers.sorting.sort_keys import sortable
-from workers.sorting.zorder import Curve, spread
+from workers.sorting.zorder import Curve, spread_bits
 
 _ROWS = 1 << 15
 _FILES = 16
@@ -35,7 +35,7 @@ def test_bits_are_dealt_in_turn(axes: int, bits: int) -> None:
     positions = some.integers(0, 1 << bits, (axes, 200))
     found = np.zeros(200, np.int64)
     for axis in range(axes):
-        found |= spread(positions[axis], bits, axis, axes)
+        found |= spread_bits(positions[axis], bits, axis, axes)
     assert found.tolist() == [_naive(row, bits) for row in positions.T.tolist()]
 
 

@@ -14,13 +14,12 @@ from producer.model.plan import Scope, SortKey, Strategy
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
 from workers.model.rewrite_unit import RewriteUnit
-from workers.sorting.merge import Merge
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction
-from workers.sorting.row_keys import RowKeys
 from workers.sorting.sample import place_of
-from workers.sorting.sorted_runs import Run, RunWriter
-from workers.sorting.sorter import Arranger
+from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sorted_runs import RunMerger, SortedRun, SortedRunWriter
+from workers.sorting.sorter import RowSorter
 
 _SCHEMA = Schema(
     NestedField(1, "key", LongType(), required=False), NestedField(2, "body", BinaryType(), required=False)
@@ -35,8 +34,8 @@ _UNIT = rewrite_unit(
 )
 
 
-def _arranger(ranges: Ranges) -> Arranger:
-    return Arranger(RowKeys.of(_UNIT, _ROWS), None, ranges, _ROWS)
+def _sorter(ranges: Ranges) -> RowSorter:
+    return RowSorter(RowKeys.of(_UNIT, _ROWS), None, ranges, _ROWS)
 
 
 def _rows(keys: list[int], width: int = 10) -> pa.RecordBatch:
@@ -44,9 +43,11 @@ def _rows(keys: list[int], width: int = 10) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(keys, pa.int64()), pa.array(bodies, pa.binary())], schema=_ROWS)
 
 
-def _run(path: Path, unit: RewriteUnit, batches: list[tuple[int, pa.RecordBatch]], ranges: Ranges, most: int) -> Run:
+def _run(
+    path: Path, unit: RewriteUnit, batches: list[tuple[int, pa.RecordBatch]], ranges: Ranges, most: int
+) -> SortedRun:
     start = 0
-    with RunWriter(path, _arranger(ranges), most) as writer:
+    with SortedRunWriter(path, _sorter(ranges), most) as writer:
         for file, batch in batches:
             writer.add(unit.inputs[file], batch, place_of(int(path.stem), start))
             start += len(batch)
@@ -60,7 +61,7 @@ def test_partitions_come_one_after_another_each_in_order(tmp_path: Path) -> None
     assert one.texts == ("b", "a")
     assert two.texts == ("a", "b")
     assert one.rows == {(0, "a"): 2, (0, "b"): 2}
-    found = list(Merge(_arranger(Ranges.one()), [two, one], 1 << 20).read(range(1)))
+    found = list(RunMerger(_sorter(Ranges.one()), [two, one], 1 << 20).read(range(1)))
     assert [(text, rows["key"].to_pylist()) for text, rows in found] == [("a", [3, 4, 9]), ("b", [0, 1, 5, 5])]
 
 
@@ -76,7 +77,7 @@ def test_sweeps_of_any_size_and_many_ranges(tmp_path: Path, most: int) -> None:
     assert set(run.batches) == set(range(12))
     assert sorted(number for number, _ in run.rows) == list(range(12))
     assert min(run.rows.values()) > 60
-    merge = Merge(_arranger(ranges), [run], 500)
+    merge = RunMerger(_sorter(ranges), [run], 500)
     found = [rows for lane in ranges.lanes for _, rows in merge.read(lane)]
     assert np.concatenate([rows["key"].to_numpy() for rows in found]).tolist() == sorted(keys.tolist())
     bodies = [body.strip() for rows in found for body in rows["body"].to_pylist()]
@@ -87,7 +88,7 @@ def test_slices_are_cut_where_rows_are_wide(tmp_path: Path) -> None:
     narrow = [(0, _rows(list(range(0, 4000, 2)))), (0, _rows([9001, 9003], 100_000))]
     wide = [(0, _rows(list(range(1, 4000, 2)))), (0, _rows([9000, 9002, 9004], 100_000))]
     runs = [_run(tmp_path / str(n), _UNIT, rows, Ranges.one(), 1 << 30) for n, rows in ((1, narrow), (2, wide))]
-    found = [rows for _, rows in Merge(_arranger(Ranges.one()), runs, 60_000).read(range(1))]
+    found = [rows for _, rows in RunMerger(_sorter(Ranges.one()), runs, 60_000).read(range(1))]
     assert np.concatenate([rows["key"].to_numpy() for rows in found]).tolist() == [*range(4000), *range(9000, 9005)]
     assert max(rows.nbytes for rows in found) < 130_000
 
@@ -95,4 +96,4 @@ def test_slices_are_cut_where_rows_are_wide(tmp_path: Path) -> None:
 def test_nothing_at_all(tmp_path: Path) -> None:
     run = _run(tmp_path / "1", _UNIT, [], Ranges.one(), 1)
     assert (run.texts, run.batches, run.rows) == ((), (), {})
-    assert list(Merge(_arranger(Ranges.one()), [run], 1).read(range(1))) == []
+    assert list(RunMerger(_sorter(Ranges.one()), [run], 1).read(range(1))) == []
