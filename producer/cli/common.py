@@ -89,7 +89,7 @@ def suggesting(catalog: str, table: str | None) -> Iterator[None]:
         nearest = nearest_table(catalog, table) if table and error.reason is Reason.UNKNOWN_TABLE else None
         if nearest is None:
             raise
-        raise Refused(error.reason, f"{str(error).rstrip('.')}: is {nearest!r} meant?") from error
+        raise Refused(error.reason, f"{str(error).rstrip('.')}: did you mean {nearest!r}?") from error
 
 
 def run(request: Request, *, no_wait: bool, as_json: bool) -> None:

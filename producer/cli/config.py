@@ -29,8 +29,8 @@ def config(as_json: bool) -> None:
         kind = (Config().get_catalog_config(catalog) or {}).get("type", "")
         rows.append((f"catalog {catalog}", str(kind), "pyiceberg", "as PyIceberg is configured"))
     for name, nearest in Settings.unknown():
-        meant = f"no setting: is {nearest} meant?" if nearest else "no setting"
-        rows.append((name, "", _source(name, "set"), meant))
+        hint = f"no setting: did you mean {nearest}?" if nearest else "no setting"
+        rows.append((name, "", _source(name, "set"), hint))
     if as_json:
         keys = ("setting", "value", "from", "description")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])

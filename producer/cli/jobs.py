@@ -31,7 +31,7 @@ def status(job: str, as_json: bool) -> None:
         now = found.progress() if report is None else None
     except Refused as error:
         if away and error.reason is Reason.UNKNOWN_JOB:
-            sentence = f"Storage tells nothing of {job}, and Redis, which may know it, is away: ask again."
+            sentence = f"Storage has nothing of {job}, and Redis, which may have it, is away: try again."
             raise Refused(Reason.UNKNOWN_JOB, sentence) from error
         raise
     if report is not None:

@@ -128,8 +128,8 @@ def _warn_of_unknown_variables() -> None:
     from producer.common.settings import Settings
 
     for name, nearest in Settings.unknown():
-        meant = f"is {nearest} meant?" if nearest else "`icefleet config` lists them."
-        show_warning(f"{name} is set and is no setting of Icefleet: {meant}")
+        hint = f"did you mean {nearest}?" if nearest else "`icefleet config` lists them."
+        show_warning(f"{name} is set and is no setting of Icefleet: {hint}")
 
 
 def _redis_lost(error: Exception) -> Failed:

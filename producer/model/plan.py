@@ -185,8 +185,8 @@ class Plan(Value):
         return f"{self.request.job}#{self.round}"
 
     @property
-    def hopeless(self) -> bool:
-        """Whether every unit is refused, and nothing else is to be done."""
+    def all_refused(self) -> bool:
+        """Whether every unit is refused and the plan has nothing else to commit."""
         retiring = any(r.complete and not r.units for r in self.retirements)
         return bool(self.units) and all(u.refused for u in self.units) and not retiring and not self.dangling
 

@@ -144,7 +144,7 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     if planned.plan.empty:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
     refused = tuple(failure for unit in planned.plan.units if (failure := refusal(unit)) is not None)
-    if planned.plan.hopeless:
+    if planned.plan.all_refused:
         more = f" (and {len(refused) - 1} more units)" if len(refused) > 1 else ""
         reason = f"Nothing that was planned can be done: {refused[0].reason}{more}"
         return Ended(concluded(summed(planned.plan, None, refused), request, Status.REFUSED, reason))

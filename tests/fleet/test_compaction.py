@@ -196,7 +196,7 @@ def test_what_is_not_allowed_is_refused_by_name_and_at_once(fleet: LocalFleet) -
     said = fleet.json("compact", "db.warm", "--output-spec-id", "7", status=2)
     assert (said["status"], said["operation"]) == ("refused", "compact")
     assert "output-spec-id=7" in said["reason"]
-    with pytest.raises(Refused, match="'min-input-filez': is 'min-input-files' meant"):
+    with pytest.raises(Refused, match="'min-input-filez': did you mean 'min-input-files'"):
         fleet.fleet.compact("db.warm", options={"min-input-filez": 2})
     assert fleet.redis.zcard("icefleet:jobs") == before, "nothing was enqueued"
     # An application that does not look at the table first hears of it from the job.

@@ -105,7 +105,7 @@ def describe(candidates: Iterable[RewriteCandidate], rewrite: Rewrite) -> str:
             f"file above {size_text(rewrite.max_size)}",
             f"files above {size_text(rewrite.max_size)}",
         ),
-        RewriteReason.REWRITE_ALL: ("file that is well", "files that are well"),
+        RewriteReason.REWRITE_ALL: ("well-sized file", "well-sized files"),
     }
     return ", ".join(count_text(counts[reason], *nouns) for reason, nouns in texts.items() if counts[reason])
 

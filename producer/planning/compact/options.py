@@ -200,7 +200,7 @@ def _accept_zorder(given: Mapping[str, str]) -> Mapping[str, str]:
 
 def _suggestion(name: str) -> str:
     close = get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
-    return f": is {close[0]!r} meant?" if close else f"; there are {', '.join(NAMES)}"
+    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(NAMES)}"
 
 
 def _allowed(name: str) -> str:

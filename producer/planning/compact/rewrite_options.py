@@ -110,21 +110,21 @@ def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:
 
 
 def _spec(options: Options, metadata: TableMetadata) -> int:
-    wanted = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
-    spec = metadata.specs().get(wanted)
+    spec_id = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
+    spec = metadata.specs().get(spec_id)
     if spec is None:
-        known = ", ".join(str(spec_id) for spec_id in sorted(metadata.specs()))
-        raise Refused(Reason.USAGE, f"output-spec-id={wanted} is not allowed: the table has {known}.")
+        known = ", ".join(map(str, sorted(metadata.specs())))
+        raise Refused(Reason.USAGE, f"output-spec-id={spec_id} is not allowed: the table has {known}.")
     for field in spec.fields:
         missing = field.source_id not in metadata.schema().field_ids and not isinstance(field.transform, VoidTransform)
         if missing or isinstance(field.transform, UnknownTransform):
             why = "a dropped column" if missing else f"{field.transform}, which is unknown"
             raise Refused(
                 Reason.USAGE,
-                f"Partition spec {wanted} cannot be written: its field {field.name!r} is made from {why}; "
+                f"Partition spec {spec_id} cannot be written: its field {field.name!r} is made from {why}; "
                 "give another one as output-spec-id.",
             )
-    return wanted
+    return spec_id
 
 
 def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:

@@ -94,8 +94,8 @@ def find_column(name: str, schema: Schema, option: str) -> NestedField:
         field = schema.find_field(name)
     except ValueError as error:
         close = get_close_matches(name, schema.column_names, n=1)
-        meant = f": is {close[0]!r} meant?" if close else f"; it has {', '.join(schema.column_names[:20])}."
-        raise Refused(Reason.USAGE, f"{option}: the table has no column {name!r}{meant}") from error
+        hint = f": did you mean {close[0]!r}?" if close else f"; it has {', '.join(schema.column_names[:20])}."
+        raise Refused(Reason.USAGE, f"{option}: the table has no column {name!r}{hint}") from error
     try:
         schema.accessor_for_field(field.field_id)
     except ValueError as error:

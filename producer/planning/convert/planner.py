@@ -92,13 +92,13 @@ class ConversionPlanner:
         self.io = table.io
         self.manifests = read_manifest_list(table.io, head)
         deletes = read_manifests(table.io, [m for m in self.manifests if m.content == ManifestContent.DELETES])
-        wanted = [
+        applicable = [
             delete
             for delete in deletes
             if delete.content != DataFileContent.EQUALITY_DELETES or only is None or delete.path in only
         ]
-        self.index = DeleteIndex(wanted, self.metadata)
-        self.builder = UnitBuilder(self.metadata, self.index, wanted)
+        self.index = DeleteIndex(applicable, self.metadata)
+        self.builder = UnitBuilder(self.metadata, self.index, applicable)
         #: Groups of deletes that reach data files which the filter excludes, with the oldest sequence number of these.
         self.excluded: dict[Group, int] = {}
 

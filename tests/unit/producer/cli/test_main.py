@@ -281,13 +281,13 @@ class TestUsage:
         (tmp_path / ".env").write_text("ICEFLEET_UNITS_MB=3\nREDIS_PASSWORD=x\n")
         result = run("config", "--json", ICEFLEET_BROKER="redis://localhost", ICEFLEET_XYZZY="1")
         assert result.stderr.splitlines() == [
-            "Warning: ICEFLEET_BROKER is set and is no setting of Icefleet: is ICEFLEET_BROKER_URL meant?",
-            "Warning: ICEFLEET_UNITS_MB is set and is no setting of Icefleet: is ICEFLEET_UNIT_MB meant?",
+            "Warning: ICEFLEET_BROKER is set and is no setting of Icefleet: did you mean ICEFLEET_BROKER_URL?",
+            "Warning: ICEFLEET_UNITS_MB is set and is no setting of Icefleet: did you mean ICEFLEET_UNIT_MB?",
             "Warning: ICEFLEET_XYZZY is set and is no setting of Icefleet: `icefleet config` lists them.",
         ]
         found = {row["setting"]: (row["from"], row["description"]) for row in only_json(result)}
-        assert found["ICEFLEET_BROKER"] == ("environment", "no setting: is ICEFLEET_BROKER_URL meant?")
-        assert found["ICEFLEET_UNITS_MB"] == (".env", "no setting: is ICEFLEET_UNIT_MB meant?")
+        assert found["ICEFLEET_BROKER"] == ("environment", "no setting: did you mean ICEFLEET_BROKER_URL?")
+        assert found["ICEFLEET_UNITS_MB"] == (".env", "no setting: did you mean ICEFLEET_UNIT_MB?")
         assert found["ICEFLEET_XYZZY"] == ("environment", "no setting")
 
     @pytest.mark.parametrize("command", [["plan"], ["convert"], ["compact", "--dry-run"], ["jobs"]], ids=" ".join)
@@ -300,7 +300,7 @@ class TestUsage:
             result = run(command[0], given, *command[1:])
             assert result.exit_code == 2
             said = f"There is no table {given!r} in catalog 'default'"
-            assert result.stderr == f"Refused: {said}" + (f": is {meant!r} meant?\n" if meant else ".\n")
+            assert result.stderr == f"Refused: {said}" + (f": did you mean {meant!r}?\n" if meant else ".\n")
 
     def test_a_broker_that_does_not_answer(self, run: Run, stream: StreamTable) -> None:
         result = run("convert", "db.t", ICEFLEET_BROKER_URL="redis://me:secret@127.0.0.1:1/0")
@@ -724,7 +724,7 @@ class TestCompact:
         report = fleet.compact("db.t", tier="full", zorder=["id", "p"], options={"min-input-files": 2}).wait()
         assert report.rewritten_data_files == 12
         assert asked[0].options == {"tier": "full", "zorder": "id,p", "min-input-files": "2"}
-        with pytest.raises(Refused, match="is 'min-input-files' meant"):
+        with pytest.raises(Refused, match="did you mean 'min-input-files'"):
             fleet.compact("db.t", options={"min_input_files": 2})
         planned = fleet.plan("db.t", operation="compact", options={"rewrite-all": True})
         assert [unit.why for unit in planned.plan.units] == ["2 small files"]

@@ -157,9 +157,9 @@ class TestParsing:
     @pytest.mark.parametrize(
         ("name", "says"),
         [
-            ("min-input-file", "There is no option 'min-input-file': is 'min-input-files' meant?"),
-            ("target_file_size_bytes", "is 'target-file-size-bytes' meant?"),
-            ("Rewrite-All", "is 'rewrite-all' meant?"),
+            ("min-input-file", "There is no option 'min-input-file': did you mean 'min-input-files'?"),
+            ("target_file_size_bytes", "did you mean 'target-file-size-bytes'?"),
+            ("Rewrite-All", "did you mean 'rewrite-all'?"),
             ("colour", "There is no option 'colour'; there are tier, strategy, "),
             ("partial-progress.enabled", "There is no option 'partial-progress.enabled'"),
         ],
@@ -306,7 +306,7 @@ class TestStrategies:
     @pytest.mark.parametrize(
         ("columns", "says"),
         [
-            ("id,nam", "zorder: the table has no column 'nam': is 'name' meant?"),
+            ("id,nam", "zorder: the table has no column 'nam': did you mean 'name'?"),
             ("id,id", "zorder: 'id' is named twice."),
             ("place", "zorder: 'place' is a struct<5: x: optional double>, which has no order."),
             ("tags.element", "zorder: 'tags.element' lies in a list or a map, which has no order."),
@@ -356,7 +356,7 @@ class TestSortOrders:
             ("bucket(0, name)", "is no transform"),
             ("shuffle(id)", "'shuffle(id)' is no transform"),
             ("day(id)", "day takes no long such as 'id'."),
-            ("ide", "the table has no column 'ide': is 'id' meant?"),
+            ("ide", "the table has no column 'ide': did you mean 'id'?"),
             ("zzz", "the table has no column 'zzz'; it has id, name"),
             ("tags", "'tags' is a list<string>, which has no order."),
         ],

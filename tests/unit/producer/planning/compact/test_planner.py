@@ -195,7 +195,7 @@ class TestGroups:
     def test_rewrite_all_takes_everything(self, stream: StreamTable) -> None:
         add(stream, entry(100), entry(100, "b"))
         [unit] = units(stream, rewrite_all="true")
-        assert (unit.header.why, unit.header.label) == ("2 files that are well", "p=a +1 more")
+        assert (unit.header.why, unit.header.label) == ("2 well-sized files", "p=a +1 more")
         assert len(units(stream, tier="full")) == 1
 
     def test_large_partitions_are_cut(self, stream: StreamTable) -> None:
@@ -564,10 +564,10 @@ class TestTables:
 
     def test_options_are_checked_before_anything_is_read(self, stream: StreamTable) -> None:
         request = Request.new("db.t", operation=Operation.COMPACT, options={"rewrite-al": "true"})
-        with pytest.raises(Refused, match="is 'rewrite-all' meant") as refused:
+        with pytest.raises(Refused, match="did you mean 'rewrite-all'") as refused:
             check_request(stream.table, request)
         assert refused.value.reason == Reason.USAGE
-        with pytest.raises(Refused, match="is 'rewrite-all' meant"):
+        with pytest.raises(Refused, match="did you mean 'rewrite-all'"):
             plan(stream.table, request, unit_bytes=1)
 
     def test_plans_of_one_table_are_equal(self, stream: StreamTable) -> None:
