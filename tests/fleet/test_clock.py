@@ -11,7 +11,7 @@ import pytest
 from celery.events import EventReceiver
 
 from producer.broker.queue import SWEEP
-from producer.broker.registry import Board
+from producer.broker.registry import JobRegistry
 from producer.model.job import Request
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
@@ -88,7 +88,7 @@ def test_a_sweep_sends_events_only_if_it_finds_a_job_or_fails(fleet: LocalFleet)
         assert of_sweeps() == []
 
         request = Request.new("db.lost")
-        Board(fleet.settings).enqueue(request)
+        JobRegistry(fleet.settings).enqueue(request)
         fleet.redis.delete(f"icefleet:sent:{request.job}")  # its message was sent long ago, and is lost
         found = ended("task-succeeded")
         assert found["result"] == f"'took up {request.job}'"

@@ -11,7 +11,8 @@ import psutil
 import pytest
 from kombu import Connection
 
-from producer.broker.queue import CONVERT
+from producer.broker.queue import STAGING
+from producer.model.job import Operation
 from tests.fleet.composefile import free_port
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
@@ -112,7 +113,7 @@ def refuse_a_unit(fleet: LocalFleet) -> None:
     job = "convert:default:db.t:20260101T000000-0a1b2c3d"
     named = {"table": "db.t", "partition": "", "job": job, "round": 0, "unit": 0}
     number = str(uuid.uuid4())
-    headers = {"lang": "py", "task": CONVERT, "id": number, "root_id": number, "retries": 0}
+    headers = {"lang": "py", "task": STAGING[Operation.CONVERT], "id": number, "root_id": number, "retries": 0}
     with Connection(fleet.broker_url) as connection, connection.channel() as channel:
         connection.Producer(channel).publish(
             json.dumps([[], named, {}]).encode(),
