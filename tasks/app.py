@@ -18,12 +18,17 @@ from producer.state.job_store import JobStore
 from tasks.application import app, settings
 from tasks.job.context import JobContext
 from tasks.lifecycle.commit import Unanswered
-from tasks.lifecycle.ending import asked, clear_away
-from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting
-from tasks.lifecycle.reports import sentence
+from tasks.lifecycle.ending import (
+    abort_job,
+    abort_plan,
+    abort_unit,
+    find_request,
+    finish_clean_up,
+    has_waited_long_enough,
+)
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, sentence
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
-from tasks.lifecycle.surrender import is_hopeless, surrender_job, surrender_plan, surrender_unit
 from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
 from tasks.messaging.bootsteps import limit_warm_shutdown
 from tasks.messaging.delivery import location_of, task_options
@@ -52,13 +57,13 @@ _UNIT_OPTIONS: Final = {**_OPTIONS, "Request": "tasks.messaging.lease:UnitReques
 
 
 def _end_plan(task: Task, request: Request, error: BaseException) -> str:
-    return _next(request, surrender_plan(request, error))
+    return _next(request, abort_plan(request, error))
 
 
 def _end_unit(task: Task, order: UnitMessage, error: BaseException) -> str:
     location = location_of(task)
     try:
-        failure = surrender_unit(order, location, error)
+        failure = abort_unit(order, location, error)
     except Exception:
         log.warning("unit %s of %s cannot be ended alone", order.unit, order.job, exc_info=True)
         return _end_job(task, order, error)
@@ -72,9 +77,9 @@ def _end_unit(task: Task, order: UnitMessage, error: BaseException) -> str:
 
 
 def _end_job(task: Task, order: CommitMessage | UnitMessage, error: BaseException) -> str:
-    step = surrender_job(order, location_of(task), error)
+    step = abort_job(order, location_of(task), error)
     try:
-        request = asked(JobContext.open(order.job, location_of(task)), JobRegistry(settings).next_requests)
+        request = find_request(JobContext.open(order.job, location_of(task)), JobRegistry(settings).next_requests)
     except Exception:  # the lock and the queue are known by what the job's id tells
         name = JobId.parse(order.job)
         request = Request(job=order.job, operation=name.operation, catalog=name.catalog, table=name.table)
@@ -140,13 +145,13 @@ for _name in STAGING.values():  # a task and a queue of its own for each operati
 def commit(self: Task, order: CommitMessage) -> str:
     """Commit a job's round once all of its units have ended."""
     context, registry = JobContext.open(order.job, location_of(self)), JobRegistry(settings)
-    request, known = asked(context, registry.next_requests), registry.report(order.job)
+    request, known = find_request(context, registry.next_requests), registry.report(order.job)
     try:
-        step = clear_away(context, known) if known is not None else advance(context, settings)
+        step = finish_clean_up(context, known) if known is not None else advance(context, settings)
     except Unanswered as error:
-        if not is_hopeless(context, error, RetryPolicy.of(settings)):
+        if not has_waited_long_enough(context, error, RetryPolicy.of(settings)):
             raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
-        step = surrender_job(order, location_of(self), error)
+        step = abort_job(order, location_of(self), error)
     if isinstance(step, Stage):  # another round: this is not the last word on the job
         raise Waits(_next(request, step))
     return _next(request, step)
@@ -163,7 +168,7 @@ def sweep_tables(self: QuietTask) -> str:
 def _over(context: JobContext) -> Cancelled | Late:
     """What there is to say of a unit whose job has ended."""
     report = JobRegistry(settings).report(context.id)
-    if context.store.cancelled() or (report is not None and report.status is Status.CANCELLED):
+    if context.store.is_cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")
 

@@ -11,7 +11,7 @@ from typing import Final
 from celery.signals import task_postrun, worker_process_init, worker_process_shutdown
 
 from producer.common.settings import Settings
-from tasks.lifecycle.budget import budget_of
+from tasks.lifecycle.stage import budget_of
 from workers.runtime import session
 from workers.runtime.java import NoJava
 from workers.runtime.memory import process_tree_memory

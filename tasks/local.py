@@ -17,7 +17,7 @@ from producer.engine import ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext
-from tasks.lifecycle.ending import fail
+from tasks.lifecycle.ending import fail_job
 from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
@@ -65,7 +65,7 @@ class LocalEngine:
             try:
                 step = advance(context, self._settings)
             except Corrupt as error:
-                step = fail(context, str(error))
+                step = fail_job(context, str(error))
         assert step.report is not None
         registry = JobRegistry(self._settings)
         registry.save_report(step.report)

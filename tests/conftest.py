@@ -35,7 +35,7 @@ def default_catalog() -> Path:
 def spark() -> Iterator[object]:
     """One Spark session for all tests of this process; the local engine of the same settings finds it too."""
     from producer.common.settings import Settings
-    from tasks.lifecycle.budget import budget_of
+    from tasks.lifecycle.stage import budget_of
     from workers.operations import rewrite
     from workers.runtime import session
 

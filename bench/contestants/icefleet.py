@@ -11,7 +11,7 @@ from producer.common.errors import Failed
 from producer.common.settings import Settings
 from producer.job import Job
 from producer.model.job import Status
-from tasks.lifecycle.budget import budget_of
+from tasks.lifecycle.stage import budget_of
 from workers.runtime import session
 
 

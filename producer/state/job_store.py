@@ -54,20 +54,20 @@ class JobStore:
         """Ask everyone who works on the job to stop."""
         self._job.write("cancelled", Request(job="", table=""))
 
-    def cancelled(self) -> bool:
-        """Whether somebody asked to stop."""
+    def is_cancelled(self) -> bool:
+        """Return whether somebody asked to stop."""
         return self._job.exists("cancelled")
 
     def close(self) -> None:
-        """Say that the job has ended: whoever still works on it withdraws what it wrote."""
+        """Record that nothing is committed any more: workers that are still busy delete what they wrote."""
         self._job.write("closing", Request(job="", table=""))
 
-    def closed(self) -> bool:
-        """Whether the job has ended, been cancelled, or is gone altogether."""
-        return self.cancelled() or self.ended()
+    def is_stopped(self) -> bool:
+        """Return whether nobody works on the job any more: it is cancelled, closed, or gone."""
+        return self.is_cancelled() or self.is_closed()
 
     def conclude(self, report: Report) -> None:
-        """Note how the job has ended, before its records go: who dies before that is known is taken up from here."""
+        """Record the report that the job ends with, before its records are deleted; a clean-up starts again from it."""
         self._job.write("conclusion", report)
 
     def conclusion(self) -> Report | None:
@@ -78,12 +78,12 @@ class JobStore:
         """The same; raises Corrupt when the conclusion is there and cannot be read."""
         return self._job.load("conclusion", Report)
 
-    def concluded(self) -> bool:
+    def has_conclusion(self) -> bool:
         """Whether there is a conclusion, to be read or not."""
         return self._job.exists("conclusion")
 
-    def ended(self) -> bool:
-        """Whether the job is being cleaned up, or is gone altogether: nothing will be committed any more."""
+    def is_closed(self) -> bool:
+        """Return whether the job is closed, or gone: nothing is committed any more."""
         return self._job.exists("closing") or not self._job.exists("plan-0")
 
     # -- the table ---------------------------------------------------------------------------------------------

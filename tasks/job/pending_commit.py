@@ -71,7 +71,7 @@ class PendingCommit:
     def settle(self, *, happened: bool) -> None:
         """Note that the outcome is known: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
-        if self.store.ended():  # meanwhile: nobody would delete the note
+        if self.store.is_closed():  # meanwhile: nobody would delete the note
             self.records.forget_commit(self.number)
 
     def _update(self, **changes: object) -> None:

@@ -138,9 +138,9 @@ class _Attempts:
         name = self.pending.begin_attempt(head.snapshot.snapshot_id, snapshot_id)
         # Checked after the note: whoever ends the job looks for notes after it has closed the job, so that one of the
         # two sees the other.
-        if self.context.store.cancelled():
+        if self.context.store.is_cancelled():
             raise Failed("The job was cancelled: nothing was committed.")
-        if self.context.store.ended():
+        if self.context.store.is_closed():
             raise CommitFailedException("another committer is ending the job")
         prepared = self._prepare(table, head, change, name, snapshot_id)
         if not self.pending.is_fresh:

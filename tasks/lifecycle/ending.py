@@ -1,62 +1,75 @@
-"""The end of a job: how it ended is noted, what it leaves is cleaned up, and its report stays until it is posted.
+"""The end of a job: its report is concluded and recorded, its files are cleaned up, and its report is posted.
+
+A job is closed in this order, so that a process that dies is followed by one that goes on where it stopped:
+
+1. ``closing`` is recorded: no round is committed any more, and busy workers delete what they wrote.
+2. ``conclusion`` is recorded: the report that the job ends with.
+3. The files that are in no snapshot are deleted, then the records of the job.
+4. The report is posted, the ``conclusion`` is deleted, and the next job gets the table.
 
 Each function can be called twice, also side by side.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable
 
+from producer.broker.messages import CommitMessage, UnitMessage
 from producer.common.errors import Elsewhere, IcefleetError, Newer, Reason, Refused
 from producer.iceberg.catalog import open_table
-from producer.model.job import Report, Request, Status
+from producer.model.job import Failure, JobId, Report, Request, Status
 from producer.model.plan import Plan
 from producer.state.commit_history import report_from_history
 from tasks.job.cleanup import clean_up
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import has_pending_commit
-from tasks.lifecycle.outcomes import Ended, Waiting
-from tasks.lifecycle.reports import concluded, report_of
+from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.outcomes import Ended, Waiting, conclude_report, report_of
+from tasks.lifecycle.stage import fail_unit, reason_of
+from tasks.messaging.retry_policy import RetryPolicy, is_transient
+
+log = logging.getLogger(__name__)
 
 
-def give_up(request: Request, reason: str) -> Ended:
-    """End a job that cannot be planned, and delete what was begun of it."""
-    return leave(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
+def end_unplanned_job(request: Request, reason: str) -> Ended:
+    """End a job that cannot be planned, and delete what was written for it."""
+    return close_job(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
 
 
-def clear_away(context: JobContext, report: Report) -> Ended | Waiting:
-    """Delete what is left of a job that has ended as its report says, where anything is."""
+def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
+    """Delete what is left of a job whose report is posted already, if there is anything."""
     store, operation = context.store, context.name.operation
-    if store.latest_plan() is None and not store.concluded() and store.noted(operation, context.id) is None:
+    if store.latest_plan() is None and not store.has_conclusion() and store.noted(operation, context.id) is None:
         return Ended(None)
-    return leave_unless_committed(context, report)
+    return close_unless_commit_pending(context, report)
 
 
-def fail(context: JobContext, reason: str) -> Ended | Waiting:
-    """End a job that cannot be brought to its end since a record of it is wrong; what it has committed stays."""
+def fail_job(context: JobContext, reason: str) -> Ended | Waiting:
+    """End a job as failed, for example since a record of it is corrupt; what it has committed stays."""
     store = context.store
-    plan, request = store.latest_plan(), asked(context)
+    plan, request = store.latest_plan(), find_request(context)
     report, status = report_of(request, Status.FAILED, reason=reason), Status.FAILED
-    if (told := _history(context)) is not None:
+    if (told := _report_of_commits(context)) is not None:
         report, status = told.model_copy(update={"status": Status.PARTIAL, "reason": reason}), Status.PARTIAL
-    return leave(context, report) if plan is None else end(context, report, plan, status, reason)
+    return close_job(context, report) if plan is None else end_job(context, report, plan, status, reason)
 
 
-def refuse(context: JobContext, plan: Plan) -> Ended | None:
-    """End a job whose plan was not made for it; None where it was.
+def reject_foreign_plan(context: JobContext, plan: Plan) -> Ended | None:
+    """End a job whose plan was not made for it; return None if the plan is the job's own.
 
-    Where the table's own place is another one, or gone, the message alone says where the records lie: they may be
-    those of another job.
+    If the table lies elsewhere or is gone, only the message says where the records are: they may be another job's.
     """
     if (objection := context.objection(plan)) is None:
         return None
     if not context.at_table:
         raise Elsewhere(objection)
-    return leave(context, report_of(context.request(plan), Status.FAILED, reason=objection))
+    return close_job(context, report_of(context.request(plan), Status.FAILED, reason=objection))
 
 
-def asked(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) -> Request:
-    """What was asked for, as its records or else others tell; a job's id alone tells of its table."""
+def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) -> Request:
+    """Return the job's request from its records, else from the others, else what its id tells of it."""
     name, plan = context.name, context.store.latest_plan()
     if plan is not None:
         return context.request(plan)
@@ -67,7 +80,7 @@ def asked(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) 
     return context.request_by_name
 
 
-def end(
+def end_job(
     context: JobContext,
     report: Report,
     plan: Plan,
@@ -76,17 +89,17 @@ def end(
     *,
     changed: bool = False,
 ) -> Ended | Waiting:
-    """End a job after a round; its status and reason follow from its report where they are not given.
+    """End a job after a round; without a status, status and reason follow from the report.
 
     Args:
         changed: Whether this round is in the table.
     """
-    report = concluded(report, plan.request, status, reason)
-    return leave(context, report) if changed else leave_unless_committed(context, report)
+    report = conclude_report(report, plan.request, status, reason)
+    return close_job(context, report) if changed else close_unless_commit_pending(context, report)
 
 
-def leave_unless_committed(context: JobContext, report: Report) -> Ended | Waiting:
-    """Leave a table that the job has not changed, as far as is known.
+def close_unless_commit_pending(context: JobContext, report: Report) -> Ended | Waiting:
+    """Close a job that has not changed the table as far as is known, unless a commit of it is pending.
 
     Another committer may be about to commit what a clean-up would delete.
     """
@@ -94,11 +107,11 @@ def leave_unless_committed(context: JobContext, report: Report) -> Ended | Waiti
     plan = context.store.latest_plan()
     if plan is not None and has_pending_commit(context, plan):
         return Waiting(plan)
-    return leave(context, report)
+    return close_job(context, report)
 
 
-def leave(context: JobContext, report: Report) -> Ended:
-    """Conclude a job and clean up after it; of what cannot be told apart from the table's files the report tells."""
+def close_job(context: JobContext, report: Report) -> Ended:
+    """Record the report that a job ends with, and clean up; the report says if files had to be left."""
     context.store.conclude(report)
     if left := clean_up(context):
         told = f"{report.reason} " if report.reason else ""
@@ -108,17 +121,98 @@ def leave(context: JobContext, report: Report) -> Ended:
     return Ended(report, context.store)
 
 
-def raise_if_it_may_pass(error: IcefleetError) -> None:
-    """A catalog that is away, access that is denied for now, or a record for others ends no job: all stays staged."""
+def raise_if_transient(error: IcefleetError) -> None:
+    """Raise an error that ends no job: no answer, access denied, or a newer record; all stays staged."""
     if isinstance(error, Newer) or (isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED)):
         raise error
 
 
-def _history(context: JobContext) -> Report | None:
-    """What the table says that the job has committed."""
+def _report_of_commits(context: JobContext) -> Report | None:
+    """Return the report of what the job has committed, from the table's history; None if it has committed nothing."""
     try:
         table = open_table(context.name.catalog, context.name.table)
     except IcefleetError as error:
-        raise_if_it_may_pass(error)
+        raise_if_transient(error)
         return None
     return report_from_history(table.metadata, context.name, context.id)
+
+
+def abort_plan(request: Request, error: BaseException) -> Ended:
+    """End a job that cannot be planned."""
+    reason = f"Planning failed: {error_text(error)}"
+    try:
+        return end_unplanned_job(request, reason)
+    except Exception:
+        log.warning("what was begun of %s cannot be deleted", request.job, exc_info=True)
+        return Ended(_failed_report(request, reason))
+
+
+def abort_unit(order: UnitMessage, location: str | None, error: BaseException) -> Failure | None:
+    """End a unit as failed; return None if its job has ended.
+
+    Raises:
+        Exception: Its records cannot be read or written either.
+    """
+    context = JobContext.open(order.job, location)
+    plan = context.store.load_plan(order.round)
+    if plan is None or context.objection(plan) is not None:
+        return None
+    return fail_unit(context, plan, order.unit, error_text(error))
+
+
+def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: BaseException) -> Ended | Waiting:
+    """End a job whose round cannot be committed, or whose end cannot be completed.
+
+    What is committed stays, and its report says so. If the records cannot be written or deleted either, the report
+    says that files may be left.
+    """
+    reason = f"The commit failed: {error_text(error)}"
+    context: JobContext | None = None
+    try:
+        context = JobContext.open(order.job, location)
+        if (known := context.conclusion()) is not None:
+            return close_job(context, known)
+        return fail_job(context, reason)
+    except Exception as again:
+        log.warning("what is left of %s cannot be cleaned up", order.job, exc_info=True)
+        report = _report_without_clean_up(context, order.job, reason)
+        # What may pass is cleaned up when it has passed, by the sweeper; what stays would be met at each of its looks.
+        return Ended(report, None if context is None or is_transient(again) else context.store)
+
+
+def has_waited_long_enough(context: JobContext, error: Unanswered, policy: RetryPolicy) -> bool:
+    """Return whether a catalog has had its time to answer a commit: every committer that tried has left a note."""
+    plan = context.store.latest_plan()
+    notes = context.store.at(plan).commits() if plan is not None else []
+    if error.error is not None and not is_transient(error.error):
+        return len(notes) >= policy.max_attempts
+    return bool(notes) and time.time() - min(note.started for note in notes) >= policy.max_seconds
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error in one line."""
+    if isinstance(error, IcefleetError):
+        return str(error)
+    return reason_of(error)
+
+
+def _report_without_clean_up(context: JobContext | None, job: str, reason: str) -> Report:
+    """Return the report of a job whose files cannot be cleaned up."""
+    request = JobId.parse(job)
+    try:
+        known = context.conclusion() if context is not None else None
+        found = find_request(context) if context is not None else None
+    except Exception:
+        known = found = None
+    if known is not None:
+        return known.model_copy(update={"reason": _with_leftovers(known.reason or "")})
+    asked_for = found or Request(job=job, operation=request.operation, catalog=request.catalog, table=request.table)
+    return _failed_report(asked_for, reason)
+
+
+def _failed_report(request: Request, reason: str) -> Report:
+    return report_of(request, Status.FAILED, reason=_with_leftovers(reason))
+
+
+def _with_leftovers(reason: str) -> str:
+    return f"{reason} Files of it may be left for the table's orphan clean-up.".strip()

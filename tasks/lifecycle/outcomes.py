@@ -1,17 +1,22 @@
-"""What comes next of a job: what its way through the rounds has led to."""
+"""What a step of a job leads to, and the report of a job, summed over its rounds."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from producer.model.job import Report
+from producer.common.redaction import masked
+from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
+from producer.planning.operations import OPERATIONS
+from producer.state.commit_history import COUNTS, count
 from producer.state.job_store import JobStore
+from tasks.lifecycle.prepared_commit import CommitResult
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Units are to be staged; then :func:`tasks.lifecycle.rounds.advance` goes on."""
+    """Units must be staged; then :func:`tasks.lifecycle.rounds.advance` goes on."""
 
     plan: Plan
     units: tuple[int, ...]
@@ -19,7 +24,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Units are still being staged by somebody, or somebody is committing them."""
+    """Other processes still stage units, or commit them."""
 
     plan: Plan
 
@@ -29,8 +34,8 @@ class Ended:
     """The job has ended, and nothing of it is left but what was committed.
 
     Attributes:
-        report: None when it had ended before.
-        store: Keeps the conclusion until it is told to forget it, so that no report is lost; None where there is none.
+        report: The report; None if the job had ended before.
+        store: Keeps the conclusion until ``forget`` is called, so that no report is lost; None if there is none.
     """
 
     report: Report | None
@@ -38,3 +43,68 @@ class Ended:
 
 
 Step = Stage | Waiting | Ended
+
+
+def report_of(request: Request, status: Status, *, reason: str | None = None) -> Report:
+    """Return the report of a job that changed nothing."""
+    return Report(
+        job=request.job,
+        table=request.table,
+        catalog=request.catalog,
+        operation=request.operation,
+        status=status,
+        reason=reason and masked(reason),
+        seconds=_seconds(request),
+    )
+
+
+def sum_report(plan: Plan, done: CommitResult | None, failures: tuple[Failure, ...]) -> Report:
+    """Return the report of all rounds up to this one, without its end."""
+    before = plan.before or report_of(plan.request, Status.COMMITTING)
+    changes: dict[str, object] = {
+        "units": before.units + len(plan.units),
+        "failed_units": before.failed_units + len(failures),
+        "failures": before.failures + failures,
+    }
+    if done is not None:
+        counts = dict(done.counts)
+        if done.snapshot is not None:
+            changes["snapshot_id"] = done.snapshot.snapshot_id
+            counts = {name: count(done.snapshot, key) for name, key in COUNTS.items()}
+        changes |= {name: getattr(before, name) + number for name, number in counts.items()}
+        if done.metadata_changed:
+            changes["status"] = Status.COMMITTED  # no snapshot id shows later that the job has changed the table
+    return before.model_copy(update=changes)
+
+
+def conclude_report(
+    report: Report, request: Request, status: Status | None = None, reason: str | None = None
+) -> Report:
+    """Return the report with its end; without a status, it follows from what was committed and what failed."""
+    if status is None:
+        status, reason = _final_status(report)
+    told = reason and masked(reason)
+    return report.model_copy(update={"status": status, "reason": told, "seconds": _seconds(request)})
+
+
+def _final_status(report: Report) -> tuple[Status, str | None]:
+    changed = report.snapshot_id is not None or report.status is Status.COMMITTED
+    if not report.failures:
+        return (Status.COMMITTED, None) if changed else (Status.NOTHING_TO_DO, "somebody else has done it meanwhile")
+    of = f"{report.failed_units} of {report.units} units failed"
+    first = report.failures[0]
+    where = f"{first.partition}: " if first.partition else ""
+    return Status.PARTIAL if changed else Status.FAILED, f"{of}; the first: {where}{first.reason}"
+
+
+def _seconds(request: Request) -> float:
+    return round(time.time() - request.submitted, 3) if request.submitted else 0.0
+
+
+def sentence(report: Report) -> str:
+    """Return a report in one line."""
+    if report.reason:
+        return f"{report.status}: {report.reason}"
+    change = OPERATIONS[report.operation].describe_result(report)
+    snapshot = f"snapshot {report.snapshot_id}, " if report.snapshot_id is not None else ""
+    return f"{report.status}: {snapshot}{change} in {report.seconds} s"

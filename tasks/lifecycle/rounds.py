@@ -19,9 +19,8 @@ from producer.state.round_store import refusal
 from tasks.job.branch_head import committed
 from tasks.job.context import JobContext
 from tasks.lifecycle.commit import Unanswered, commit
-from tasks.lifecycle.ending import end, leave, raise_if_it_may_pass, refuse
-from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting
-from tasks.lifecycle.reports import concluded, report_of, summed
+from tasks.lifecycle.ending import close_job, end_job, raise_if_transient, reject_foreign_plan
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, conclude_report, report_of, sum_report
 
 
 def begin(request: Request, settings: Settings) -> Step:
@@ -34,11 +33,13 @@ def begin(request: Request, settings: Settings) -> Step:
             reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
             return Ended(report_of(request, Status.REFUSED, reason=reason))
         if (report := context.conclusion()) is not None:
-            return leave(context, report)
+            return close_job(context, report)
         if (latest := context.store.latest_plan()) is not None:
-            return refuse(context, latest) or _stage(context, latest)
-        if context.store.cancelled():
-            return leave(context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue."))
+            return reject_foreign_plan(context, latest) or _stage(context, latest)
+        if context.store.is_cancelled():
+            return close_job(
+                context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue.")
+            )
         return _plan(context, request, settings)
     except (Refused, Corrupt) as error:
         if isinstance(error, Refused) and error.reason is Reason.NO_ANSWER:
@@ -46,7 +47,7 @@ def begin(request: Request, settings: Settings) -> Step:
         status = Status.REFUSED if isinstance(error, Refused) else Status.FAILED
         report = report_of(request, status, reason=str(error))
         if context is not None and _has_begun(context):
-            return leave(context, report)
+            return close_job(context, report)
         return Ended(report)
 
 
@@ -63,16 +64,16 @@ def advance(context: JobContext, settings: Settings) -> Step:
         Corrupt: a record cannot be read without which the job does not go on.
     """
     if (report := context.conclusion()) is not None:  # whoever cleaned up died while he did
-        return leave(context, report)
+        return close_job(context, report)
     plan = context.store.latest_plan()
     if plan is None:
         context.store.load_plan(0)
         context.store.load_conclusion()
         return Ended(None)
-    if (refused := refuse(context, plan)) is not None:
+    if (refused := reject_foreign_plan(context, plan)) is not None:
         return refused
-    if context.store.cancelled() and not _has_committed(context, plan):
-        return end(context, summed(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
+    if context.store.is_cancelled() and not _has_committed(context, plan):
+        return end_job(context, sum_report(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
         context.store.load_conclusion()  # then it is a clean-up that has begun, and nobody knows of which end
@@ -83,7 +84,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
     failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *astray)
     if failures and plan.request.all_or_nothing:
         reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
-        return end(context, summed(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
+        return end_job(context, sum_report(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
     return _commit(context, plan, staged, failures, settings)
 
 
@@ -109,22 +110,22 @@ def _commit(
         report = plan.before or report_of(plan.request, Status.COMMITTING)
         if last:
             reason = f"The table changed under the job {plan.round + 1} times: {conflict}."
-            return end(context, report, plan, Status.FAILED, reason)
+            return end_job(context, report, plan, Status.FAILED, reason)
         return _plan_again(context, plan, settings, None, plan.before)
     except Unanswered:
         raise
     except IcefleetError as error:
-        raise_if_it_may_pass(error)
-        status = Status.CANCELLED if context.store.cancelled() else Status.FAILED
-        return end(context, summed(plan, None, failures), plan, status, str(error))
-    report = summed(plan, done, failures + done.failures)
+        raise_if_transient(error)
+        status = Status.CANCELLED if context.store.is_cancelled() else Status.FAILED
+        return end_job(context, sum_report(plan, None, failures), plan, status, str(error))
+    report = sum_report(plan, done, failures + done.failures)
     if done.paths_to_replan and not last:
         return _plan_again(context, plan, settings, done.paths_to_replan, report)
     conflicts = tuple(replan.failure for replan in done.replans)
     report = report.model_copy(
         update={"failures": report.failures + conflicts, "failed_units": report.failed_units + len(conflicts)}
     )
-    return end(context, report, plan, changed=done.changed)
+    return end_job(context, report, plan, changed=done.changed)
 
 
 def _has_committed(context: JobContext, plan: Plan) -> bool:
@@ -132,14 +133,14 @@ def _has_committed(context: JobContext, plan: Plan) -> bool:
     try:
         return committed(context.reload(plan), plan) is not None
     except IcefleetError as error:
-        raise_if_it_may_pass(error)
+        raise_if_transient(error)
         return False  # no table or no branch to have committed to
 
 
 def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     table = open_table(request.catalog, request.table)
     if (report := report_from_history(table.metadata, context.name, request.job)) is not None:
-        return leave(context, report)  # the message came a second time, after the job's end
+        return close_job(context, report)  # the message came a second time, after the job's end
     planned = plan_table(table, request, unit_bytes=settings.unit_mb << 20)
     if planned.plan.empty:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
@@ -147,11 +148,11 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
     if planned.plan.all_refused:
         more = f" (and {len(refused) - 1} more units)" if len(refused) > 1 else ""
         reason = f"Nothing that was planned can be done: {refused[0].reason}{more}"
-        return Ended(concluded(summed(planned.plan, None, refused), request, Status.REFUSED, reason))
+        return Ended(conclude_report(sum_report(planned.plan, None, refused), request, Status.REFUSED, reason))
     if refused and request.all_or_nothing:
         reason = f"All or nothing was asked for, and {len(refused)} of {len(planned.plan.units)} units are refused; "
-        report = summed(planned.plan, None, refused)
-        return Ended(concluded(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
+        report = sum_report(planned.plan, None, refused)
+        return Ended(conclude_report(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
     context.store.write_current(request)
     return _stage(context, context.store.write_plan(planned.plan, planned.units))
 
@@ -166,13 +167,13 @@ def _plan_again(
             table, plan.request, unit_bytes=settings.unit_mb << 20, round_=plan.round + 1, only=only, before=before
         )
     except IcefleetError as error:
-        raise_if_it_may_pass(error)
+        raise_if_transient(error)
         report = before or report_of(plan.request, Status.COMMITTING)
         status = Status.PARTIAL if report.snapshot_id is not None else Status.FAILED
-        return end(context, report, plan, status, str(error))
+        return end_job(context, report, plan, status, str(error))
     if planned.plan.empty:
         report = before or report_of(plan.request, Status.COMMITTING)
-        return end(context, report, plan)
+        return end_job(context, report, plan)
     return _stage(context, context.store.write_plan(planned.plan, planned.units))
 
 

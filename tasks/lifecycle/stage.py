@@ -11,7 +11,7 @@ from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from producer.common.errors import Corrupt, Elsewhere, Failed, Newer
+from producer.common.errors import Corrupt, Elsewhere, Failed, Newer, Reason, Refused
 from producer.common.redaction import masked
 from producer.common.settings import Settings
 from producer.model.job import Failure
@@ -20,12 +20,12 @@ from producer.model.staged import Attempt, Staged
 from producer.state.job_store import JobStore
 from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
-from tasks.lifecycle.budget import budget_of
 from tasks.messaging.retry_policy import TryAgain
 from tasks.operations.base import Progress
 from tasks.operations.registry import OPERATIONS
 from workers.runtime.errors import DataError
 from workers.runtime.java import NoJava
+from workers.runtime.machine import Budget, Machine
 from workers.runtime.scratch import scratch
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,24 @@ log = logging.getLogger(__name__)
 #: kernel that killed a Python process of Spark's.
 _MORE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
 _OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
+
+
+def budget_of(settings: Settings, children: int = 1) -> Budget:
+    """Return what each of ``children`` that share this machine may use; settings override what the machine has.
+
+    Raises:
+        Refused: More memory is asked for than there is.
+    """
+    try:
+        return Budget.of(
+            Machine.detect(),
+            cores=settings.cores,
+            heap_mb=settings.heap_mb,
+            memory_mb=settings.memory_mb,
+            children=children,
+        )
+    except ValueError as error:
+        raise Refused(Reason.CONFIGURATION, f"ICEFLEET_HEAP_MB, ICEFLEET_MEMORY_MB: {error}.") from error
 
 
 def stage(
@@ -58,7 +76,7 @@ def stage(
     store = context.store
     if not context.at_table and (objection := context.objection(plan)) is not None:
         raise Elsewhere(objection)
-    if store.closed():
+    if store.is_stopped():
         return None
     records = store.at(plan)
     if (outcome := records.outcome(number)) is not None:
@@ -71,7 +89,7 @@ def stage(
     except Corrupt as error:
         return _fail(store, plan, header, str(error))
     if unit is None:
-        return None if store.ended() else _fail(store, plan, header, "the record of its files is gone")
+        return None if store.is_closed() else _fail(store, plan, header, "the record of its files is gone")
     tried = records.attempts(number)
     if len(tried) >= settings.max_attempts:
         hosts = ", ".join(sorted({attempt.host for attempt in tried}))
@@ -118,7 +136,7 @@ def _attempt(
     staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
     # From here on a committer may have seen it: even an error while the record is written must delete nothing.
     records.write_staged(staged)
-    if context.store.ended():  # while this attempt was busy
+    if context.store.is_closed():  # while this attempt was busy
         withdraw_attempt(context, plan, executor.claim, staged)
         return None
     return staged
@@ -128,7 +146,7 @@ def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Fail
     """End a unit as failed, unless it has ended; None when the plan has no such unit, or its job has ended."""
     records = context.store.at(plan)
     header = next((unit for unit in plan.units if unit.number == number), None)
-    if header is None or context.store.closed() or records.outcome(number) is not None:
+    if header is None or context.store.is_stopped() or records.outcome(number) is not None:
         return None
     return _fail(context.store, plan, header, reason)
 
@@ -150,6 +168,6 @@ def first_line(error: BaseException) -> str:
 def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
     failure = Failure(unit=unit.number, partition=unit.label, reason=masked(reason))
     store.at(plan).write_failed(failure)
-    if store.ended():  # meanwhile: its records are gone, or about to go
+    if store.is_closed():  # meanwhile: its records are gone, or about to go
         store.at(plan).retract_failed(failure)
     return failure

@@ -57,13 +57,13 @@ class _Sweeper:
     def take_up(self, request: Request, store: JobStore) -> bool:
         """Send what is missing of a job that is noted at its table; whether there was anything."""
         job = request.job
-        if store.concluded() or self.registry.report(job) is not None:  # its clean-up died, or never began
+        if store.has_conclusion() or self.registry.report(job) is not None:  # its clean-up died, or never began
             self._messenger.commit(job, store.location)
             return True
         plan = store.latest_plan()
         if plan is None:  # whoever was to plan it died
             return self.plan_again(request)
-        if store.cancelled() or next(store.at(plan).pending(plan.units), None) is None:
+        if store.is_cancelled() or next(store.at(plan).pending(plan.units), None) is None:
             self._messenger.commit(job, plan.location)  # safe to run twice, and nothing else ends the job
             return True
         if not self.registry.lock(request):

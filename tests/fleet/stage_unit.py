@@ -13,8 +13,7 @@ from pathlib import Path
 
 from producer.common.settings import Settings
 from tasks.job.context import JobContext
-from tasks.lifecycle.budget import budget_of
-from tasks.lifecycle.stage import TryAgain, stage
+from tasks.lifecycle.stage import TryAgain, budget_of, stage
 from workers.runtime.session import close, session
 
 

@@ -132,7 +132,7 @@ def fleet(server: LocalFleet, catalog: FaultyCatalog, monkeypatch: pytest.Monkey
     settings = server.settings.model_copy(update={"max_attempts": 2, "commit_attempts": 2})
     monkeypatch.setattr(application, "settings", settings)
     for name in QUEUES:
-        if name in application.app.tasks and hasattr(application.app.tasks[name], "patience"):
+        if name in application.app.tasks and hasattr(application.app.tasks[name], "retry_policy"):
             # What may pass is waited for as long: not at all.
             monkeypatch.setattr(type(application.app.tasks[name]), "retry_policy", RetryPolicy(2, 0.0))
     return Fleet(settings, jobs)

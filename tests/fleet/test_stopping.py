@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 LOCAL = """
 import time
 from producer.common.settings import Settings
-from tasks.lifecycle.budget import budget_of
+from tasks.lifecycle.stage import budget_of
 from tasks.local import LocalEngine
 from workers.runtime import session
 

@@ -20,7 +20,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from producer.common.settings import Settings
 from producer.model.plan import VectorRef
 from producer.model.staged import Attempt
-from tasks.lifecycle.budget import budget_of
+from tasks.lifecycle.stage import budget_of
 from tasks.operations.unit_spec import Conversion
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create

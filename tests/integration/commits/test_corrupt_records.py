@@ -203,7 +203,7 @@ def test_what_cannot_be_committed_for_the_same_reason_each_time_fails(table: Str
     damage_once(fleet, table, COMMIT, "staged-", astray)
     report = fleet.run(table, Request.new("db.t"))
     assert report.status is Status.FAILED
-    assert "It could not be committed: IndexError" in str(report.reason)
+    assert "The commit failed: IndexError" in str(report.reason)
     assert len([said for name, said in fleet.done if name == COMMIT and said.startswith("RETRY")]) == 2
     assert oracle.rows(table.table) == ROWS
     assert files_left(table) == set()

@@ -155,7 +155,7 @@ def test_a_job_that_is_cancelled(catalog: FaultyCatalog, jobs: Jobs, trap: Trap,
         trap.revive()
         jobs.wait(400)
         moment = f"killed at change {number}"
-        gone = not jobs.context(request).store.cancelled()
+        gone = not jobs.context(request).store.is_cancelled()
         report = jobs.run(request)
         if not (gone and report.status is Status.COMMITTED):  # killed at its very end, the same request is a new one
             assert report.status is Status.CANCELLED, (moment, report)

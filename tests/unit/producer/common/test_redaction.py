@@ -12,7 +12,7 @@ from producer.common import redaction as masking
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.redaction import MaskedRecord, learn, learn_address, masked
 from producer.model.job import Request, Status
-from tasks.lifecycle.reports import report_of
+from tasks.lifecycle.outcomes import report_of
 
 
 @pytest.fixture(autouse=True)

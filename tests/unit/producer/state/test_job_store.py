@@ -111,27 +111,27 @@ class TestStates:
     """What the job's own records say of it."""
 
     def test_a_job_without_a_plan_has_ended(self, store: JobStore) -> None:
-        assert store.ended()
-        assert store.closed()
+        assert store.is_closed()
+        assert store.is_stopped()
         written(store, unit(0))
-        assert not store.ended()
-        assert not store.closed()
+        assert not store.is_closed()
+        assert not store.is_stopped()
 
     def test_a_cancelled_job_may_still_be_ended_by_its_committer(self, store: JobStore) -> None:
         written(store, unit(0))
         store.cancel()
-        assert store.cancelled()
-        assert store.closed()
-        assert not store.ended()
+        assert store.is_cancelled()
+        assert store.is_stopped()
+        assert not store.is_closed()
 
     def test_a_job_that_is_being_cleaned_up(self, store: JobStore) -> None:
         written(store, unit(0))
         store.conclude(REPORT)
         assert store.conclusion() == REPORT
         store.close()
-        assert store.closed()
-        assert store.ended()
-        assert not store.cancelled()
+        assert store.is_stopped()
+        assert store.is_closed()
+        assert not store.is_cancelled()
 
     def test_reports_and_pointers_stay_at_the_table(self, store: JobStore, io: MemoryIO) -> None:
         other = JobStore(io, "s3://lake/db/t", "")
@@ -238,7 +238,7 @@ class TestClearing:
         store.clear()
         assert set(names_of(io)) == {f"{REQUEST.token}/conclusion", "current-convert"}
         assert store.conclusion() == REPORT
-        assert store.ended()
+        assert store.is_closed()
 
     def test_other_jobs_of_the_table_are_left_alone(self, store: JobStore, io: MemoryIO) -> None:
         other = Request.new("db.t")
@@ -291,7 +291,7 @@ class TestClearing:
                 if again.conclusion() is None:
                     assert set(names_of(io)) <= {"current-convert"}, "without it nobody would know what to do"
                 elif again.latest_plan() is not None:
-                    assert again.ended(), "nobody works on it any more"
+                    assert again.is_closed(), "nobody works on it any more"
                 end(again)
                 assert io.files == {}, f"killed at change {at}"
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from producer.model.job import Operation, Report, Status
-from tasks.lifecycle.reports import sentence
+from tasks.lifecycle.outcomes import sentence
 
 
 def test_a_compaction() -> None:
