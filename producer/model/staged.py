@@ -40,6 +40,11 @@ class StagedVector(Value):
     #: Paths of file-scoped position delete files that are part of it, and leave with the commit.
     absorbed: tuple[str, ...] = ()
 
+    @property
+    def ref(self) -> VectorRef:
+        """Where the vector lies."""
+        return VectorRef(path=self.path, offset=self.offset, size=self.content_size, cardinality=self.cardinality)
+
 
 class StagedDataFile(Value):
     """A data file that a compaction wrote and that is not yet committed. Metrics are by field id."""

@@ -273,7 +273,7 @@ class TestInterrupts:
         if in_spark:
             monkeypatch.setattr(scan, "_TASK_ROWS", 1)  # so that there is more than one task
         else:
-            monkeypatch.setattr(supervisor, "_PATIENCE", 1.0)
+            monkeypatch.setattr(supervisor, "_CANCEL_SECONDS", 1.0)
         pipe = self._endless(v2)
 
         class TimeIsUp(Exception):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, TruncateTransform
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
 from workers.arrow.schema import arrow_schema
 from workers.model.rewrite_unit import Input, RewriteUnit
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.machine import Budget, Machine
 from workers.sorting.exchange import Exchange, exchange_rows
 from workers.sorting.sort_keys import key_fields, sortable
@@ -102,14 +103,12 @@ def _case(
             writer.write_table(pa.Table.from_batches([rows]), max_chunksize=150)
     budget = replace(Budget.of(Machine.detect(), cores=2), rows_bytes=rows_bytes, batch_bytes=16 << 10)
     made = exchange_rows(
-        LazySession(session),
+        UnitContext(LazySession(session), PyArrowFileIO(), budget, folder, Cancellation()),
         unit,
         Kept(EVERYTHING, paths),
         Kept(arrow_schema(key_fields(unit)), paths),
         [Batch(file, told) for file in unit.inputs],
         lanes,
-        budget,
-        folder,
     )
     return Case(unit, pa.Table.from_batches(full), made)
 

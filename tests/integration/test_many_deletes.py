@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from workers.deletes import key_index as keyindex
 from workers.deletes import key_partitions as keyparts
 from workers.deletes import scan
 from workers.deletes.join import Matcher
+from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.errors import Stopped
-from workers.runtime.lazy_session import LazySession
 
 pytestmark = pytest.mark.spark
 
@@ -66,10 +65,10 @@ def test_tasks_of_their_own(spark: object, case: Case, monkeypatch: pytest.Monke
     assert case.check(spark).new_positions > 50
 
 
-def matcher(case: Case, spark: object, scratch: Path, stopped: Callable[[], bool]) -> Matcher:
+def matcher(case: Case, spark: object, scratch: Path, cancellation: Cancellation) -> Matcher:
     assert isinstance(spark, SparkSession)
     scratch.mkdir()
-    return Matcher(LazySession(spark), PyArrowFileIO(), None, SMALL, scratch, stopped)
+    return Matcher(UnitContext(LazySession(spark), PyArrowFileIO(), SMALL, scratch, cancellation), None)
 
 
 def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,8 +81,12 @@ def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: 
     def indexes() -> list[Path]:
         return list(scratch.glob("x/*.index"))
 
+    class AfterThree(Cancellation):
+        def is_set(self) -> bool:
+            return len(indexes()) >= 3
+
     with pytest.raises(Stopped):
-        matcher(case, spark, scratch, lambda: len(indexes()) >= 3).removed(work, "x")
+        matcher(case, spark, scratch, AfterThree()).removed(work, "x")
     assert len(indexes()) == 3
     assert not list(scratch.glob("*.positions"))
 
@@ -95,7 +98,7 @@ def test_scratch_holds_each_delete_once(spark: object, tmp_path: Path, monkeypat
     case.add([(n, "a", 0) for n in range(100)], 1)
     case.delete((1,), [(n,) for n in range(100)], 2)
     (work,) = case.unit().matches
-    runs = matcher(case, spark, scratch, lambda: False).removed(work, "x")
+    runs = matcher(case, spark, scratch, Cancellation()).removed(work, "x")
     assert sum(int(run.ends[-1]) for run in runs) == 100
     assert len(list(scratch.glob("x/*.index"))) > 5
     assert not list(scratch.glob("x/*.arrows"))

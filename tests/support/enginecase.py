@@ -208,10 +208,7 @@ class Case:
             index = self._index(staged.target)
             assert index not in found
             assert staged.scope == self.data[index].scope
-            ref = VectorRef(
-                path=staged.path, offset=staged.offset, size=staged.content_size, cardinality=staged.cardinality
-            )
-            vector = read_vector(PyArrowFileIO(), ref, staged.target)
+            vector = read_vector(PyArrowFileIO(), staged.ref, staged.target)
             found[index] = set(vector.positions().tolist())
         return found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField
 
@@ -23,7 +24,7 @@ from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
 from workers.model.rewrite_unit import Input
 from workers.runtime import session
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.machine import Budget, Machine
 from workers.sorting.exchange import exchange_rows
 from workers.sorting.sort_keys import key_fields
@@ -78,7 +79,8 @@ def main(folder: Path) -> None:
     spark = session.session(budget, folder)
     keys = Rows(arrow_schema(key_fields(unit)))
     pieces = [Drawn(file) for file in unit.inputs]
-    made = exchange_rows(LazySession(spark), unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2, budget, folder)
+    context = UnitContext(LazySession(spark), PyArrowFileIO(), budget, folder, Cancellation())
+    made = exchange_rows(context, unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):

@@ -7,7 +7,7 @@ their bounds. Memory does not grow with the number of deletes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from workers.deletes.key_partitions import PartWriter, part_count
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.model.convert_unit import KeyColumn, KeyFile, Match
-from workers.runtime.errors import Stopped
+from workers.runtime.context import Cancellation
 from workers.runtime.machine import Budget
 
 #: Files are small and storage may be far away.
@@ -93,12 +93,12 @@ def _seed(is_global: bool, file: KeyFile) -> int:
     return 0 if is_global else file.scope + 1
 
 
-def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped: Callable[[], bool]) -> Spool:
+def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, cancellation: Cancellation) -> Spool:
     """Read all delete files of a match into a folder.
 
     Raises:
         CorruptFile, UnsupportedFile: a delete file cannot be used.
-        Stopped: ``stopped()`` became true.
+        Stopped: The work is cancelled.
     """
     folder.mkdir()
     readers = min(_READERS, len(match.deletes))
@@ -112,8 +112,7 @@ def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, stopped
     def read(file: KeyFile) -> _Seen:
         seen, distinct = _Seen(), Distinct(reader.batch_bytes)
         for batch in reader.read(file, required=True):
-            if stopped():
-                raise Stopped
+            cancellation.check()
             hashes = key_hashes(match.is_global, file, batch.columns)
             with lock:
                 keys.add(hashes)

@@ -16,7 +16,7 @@ from producer.model.plan import PositionDeleteFile
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter
 from workers.formats.position_deletes import read_position_deletes
 from workers.model.convert_unit import ConversionUnit, Target
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import run_tasks
 
 _NAMED = "named-{}.json"
@@ -31,9 +31,8 @@ class EarlierDeletes:
     data files that a file names are ``noted`` while it is read, where it may leave once none of them needs it.
     """
 
-    def __init__(self, unit: ConversionUnit, io: FileIO, scratch: Path, *, noted: bool) -> None:
-        self._io = io
-        self._scratch = scratch
+    def __init__(self, unit: ConversionUnit, context: UnitContext, *, noted: bool) -> None:
+        self._context = context
         self._files = unit.positions
         self._noted = noted
         self._targets: dict[int, list[Target]] = defaultdict(list)
@@ -41,11 +40,11 @@ class EarlierDeletes:
             if target.vector is None:
                 self._targets[target.scope].append(target)
 
-    def removed(self, session: LazySession, cores: int) -> list[PositionRuns]:
+    def removed(self) -> list[PositionRuns]:
         """Rows that they remove from targets, in files of scratch."""
-        io, scratch, targets = self._io, self._scratch, dict(self._targets)
+        io, scratch, targets = self._context.io, self._context.scratch, dict(self._targets)
         files = [(number, file) for number, file in enumerate(self._files) if self._is_read(file)]
-        tasks = min(cores, -(-len(files) // _TASK_FILES))
+        tasks = min(self._context.budget.cores, -(-len(files) // _TASK_FILES))
 
         def work(task: int) -> Iterator[PositionRuns]:
             with PositionRunWriter(scratch / f"earlier-{task}.positions") as writer:
@@ -53,7 +52,7 @@ class EarlierDeletes:
                     _read(io, file, targets.get(file.scope, []), scratch / _NAMED.format(number), writer)
                 yield writer.close()
 
-        return run_tasks(session, tasks, scratch, work)
+        return run_tasks(self._context, tasks, work)
 
     def _is_read(self, file: PositionDeleteFile) -> bool:
         if self._noted and file.referenced is None:
@@ -66,7 +65,7 @@ class EarlierDeletes:
         paths: dict[str, str] = {}
         for number, file in enumerate(self._files if self._noted else ()):
             if file.referenced is None:
-                named = json.loads((self._scratch / _NAMED.format(number)).read_text())
+                named = json.loads((self._context.scratch / _NAMED.format(number)).read_text())
                 found[file.path] = tuple(paths.setdefault(path, path) for path in named)
         return found
 

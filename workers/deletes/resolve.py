@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from pyiceberg.io import FileIO
 
 from workers.deletes.join import Matcher
 from workers.deletes.position_runs import Gone, tasks_for
@@ -17,10 +16,8 @@ from workers.deletes.scan import pieces
 from workers.formats.format_model import Positions
 from workers.formats.puffin import read_vector
 from workers.model.convert_unit import ConversionUnit, Target
-from workers.runtime.lazy_session import LazySession
-from workers.runtime.machine import Budget
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import run_tasks
-from workers.runtime.supervisor import Stop
 
 _THREADS: Final = 8
 
@@ -33,34 +30,31 @@ class Deletes:
         noted: Whether to keep which data files partition-scoped position delete files name.
     """
 
-    def __init__(self, unit: ConversionUnit, io: FileIO, budget: Budget, scratch: Path, *, noted: bool) -> None:
+    def __init__(self, unit: ConversionUnit, context: UnitContext, *, noted: bool) -> None:
         self._unit = unit
-        self._io = io
-        self._budget = budget
-        self._scratch = scratch
-        self._earlier = EarlierDeletes(unit, io, scratch, noted=noted)
+        self._context = context
+        self._earlier = EarlierDeletes(unit, context, noted=noted)
 
-    def resolved(self, session: LazySession, stop: Stop) -> Gone:
+    def resolved(self) -> Gone:
         """The rows that equality deletes remove, and those that position delete files remove already; not vectors'."""
-        unit, scratch = self._unit, self._scratch
-        matcher = Matcher(session, self._io, unit.name_mapping, self._budget, scratch, stop.is_set)
-        read = [match for match in unit.matches if pieces(match)]
+        matcher = Matcher(self._context, self._unit.name_mapping)
+        read = [match for match in self._unit.matches if pieces(match)]
         fresh = [runs for number, match in enumerate(read) for runs in matcher.removed(match, f"deletes-{number}")]
-        return Gone(fresh, self._earlier.removed(session, self._budget.cores))
+        return Gone(fresh, self._earlier.removed())
 
     def named(self) -> dict[str, tuple[str, ...]]:
         """For each file of several data files, all paths that it names; there once they are resolved."""
         return self._earlier.named()
 
-    def spool(self, session: LazySession, stop: Stop) -> None:
+    def spool(self) -> None:
         """Leave in scratch, for each data file that loses rows, the positions of all of them; :func:`gone` reads it.
 
         Vectors are part of them. Memory is bounded by the positions of one data file for each thread.
         """
-        deleted, scratch = self.resolved(session, stop), self._scratch
+        deleted, scratch = self.resolved(), self._context.scratch
         counts = deleted.counts()
         files = list(counts)
-        tasks = tasks_for(list(counts.values()), self._budget.cores)
+        tasks = tasks_for(list(counts.values()), self._context.budget.cores)
 
         def write(task: int) -> Iterator[int]:
             for file in (files[index] for index in tasks[task]):
@@ -69,17 +63,17 @@ class Deletes:
                         spool.write(run.positions.tobytes())
             yield from ()
 
-        run_tasks(session, len(tasks), scratch, write)
+        run_tasks(self._context, len(tasks), write)
         with_vector = [target for target in self._unit.targets if target.vector is not None]
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._add_vector, with_vector))
 
     def _add_vector(self, target: Target) -> None:
         assert target.vector is not None
-        positions = read_vector(self._io, target.vector, target.path).positions()
-        others = gone(self._scratch, target.index)
+        positions = read_vector(self._context.io, target.vector, target.path).positions()
+        others = gone(self._context.scratch, target.index)
         every = positions if others is None else np.union1d(positions, others)
-        _file(self._scratch, target.index).write_bytes(every.tobytes())
+        _file(self._context.scratch, target.index).write_bytes(every.tobytes())
 
 
 def gone(scratch: Path, file: int) -> Positions | None:

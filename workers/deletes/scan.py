@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +19,7 @@ from workers.deletes.key_index import KeyIndex
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.model.convert_unit import KeyFile, Match
-from workers.runtime.errors import Stopped
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import Cancellation, UnitContext
 from workers.runtime.memory import trim_memory
 from workers.runtime.parallel import balance, read_in_tasks, run_tasks
 from workers.runtime.progress import record_split
@@ -77,22 +76,17 @@ class Scan:
     deletes: Spool
     scratch: Path
 
-    def removed(
-        self,
-        session: LazySession,
-        pieces: Sequence[Piece],
-        cores: int,
-        name: str,
-        stopped: Callable[[], bool],
-    ) -> list[PositionRuns]:
+    def removed(self, context: UnitContext, pieces: Sequence[Piece], name: str) -> list[PositionRuns]:
         """The rows that the deletes, made into an index, remove; in files of scratch that begin with ``name``."""
-        tasks = _tasks(pieces, cores)
+        tasks = _tasks(pieces, context.budget.cores)
+
+        cancellation = context.cancellation
 
         def work(number: int) -> Iterator[PositionRuns]:
             keys = KeyFilter.open(self.deletes.filter)
             index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
             rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
-            found = (some for piece in tasks[number] for some in self._candidates(piece, keys, stopped))
+            found = (some for piece in tasks[number] for some in self._candidates(piece, keys, cancellation))
             with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
                 for several in candidates.gathered(found, rows, self.reader.batch_bytes):
                     for file, positions in candidates.removed(index, several):
@@ -100,16 +94,16 @@ class Scan:
                 yield writer.close()
             trim_memory()
 
-        return run_tasks(session, len(tasks), self.scratch, work)
+        return run_tasks(context, len(tasks), work)
 
-    def passed(self, session: LazySession, pieces: Sequence[Piece], cores: int) -> DataFrame:
+    def passed(self, context: UnitContext, pieces: Sequence[Piece]) -> DataFrame:
         """All rows of the pieces that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
-        tasks = _tasks(pieces, cores)
+        tasks = _tasks(pieces, context.budget.cores)
         schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
 
         def rows(piece: Piece, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
             file = piece.file
-            for batch, found, _ in self._passed(piece, keys, lambda: False):
+            for batch, found, _ in self._passed(piece, keys, Cancellation()):
                 columns = [
                     pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
                     pa.array(found + batch.start),
@@ -124,16 +118,16 @@ class Scan:
             return (batch for piece in tasks[task] for batch in rows(piece, keys))
 
         columns = f"file int, pos bigint, {spark_schema(self.reader.columns)}"
-        return read_in_tasks(session, len(tasks), self.scratch, columns, read)
+        return read_in_tasks(context, len(tasks), columns, read)
 
-    def _candidates(self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]) -> Iterator[Candidates]:
-        for batch, found, hashes in self._passed(piece, keys, stopped):
+    def _candidates(self, piece: Piece, keys: KeyFilter, cancellation: Cancellation) -> Iterator[Candidates]:
+        for batch, found, hashes in self._passed(piece, keys, cancellation):
             columns = tuple(column.take(pa.array(found)) for column in batch.columns)
             hashes = part_hashes(self.is_global, piece.file, columns, hashes[found])
             yield Candidates(piece.file, found + batch.start, hashes, columns)
 
     def _passed(
-        self, piece: Piece, keys: KeyFilter, stopped: Callable[[], bool]
+        self, piece: Piece, keys: KeyFilter, cancellation: Cancellation
     ) -> Iterator[tuple[KeyBatch, Positions, Hashes]]:
         """Batches of a piece with the rows that may match, and the hashes by which the filter knows all rows.
 
@@ -141,8 +135,7 @@ class Scan:
         """
         file = piece.file
         for batch in self.reader.read(file, share=piece.share, bounds=self.deletes.bounds):
-            if stopped():
-                raise Stopped
+            cancellation.check()
             hashes = key_hashes(self.is_global, file, batch.columns)
             found = np.flatnonzero(keys.may_contain(hashes))
             if found.size:

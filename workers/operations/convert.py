@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +15,12 @@ from workers.deletes.resolve import Deletes
 from workers.deletes.scan import FILE_ROWS, pieces
 from workers.model.convert_unit import ConversionResult, ConversionUnit
 from workers.operations.write_deletes import write
-from workers.runtime.errors import UnsupportedFile, reraise_task_error
-from workers.runtime.lazy_session import LazySession, Source
+from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
+from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
-from workers.runtime.memory import use_system_allocator
 from workers.runtime.progress import files_done
 from workers.runtime.session import running
-from workers.runtime.supervisor import Stop, supervised
+from workers.runtime.supervisor import Progress, run_unit
 
 #: Rows, with what opening a file costs in rows, that one process matches in the seconds that a session takes to start.
 _ALONE_ROWS: Final = 50_000_000
@@ -31,10 +29,10 @@ _ALONE_ROWS: Final = 50_000_000
 def convert(
     unit: ConversionUnit,
     io: FileIO,
-    session: Source,
+    session: SessionSource,
     budget: Budget,
     scratch: Path,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ConversionResult:
     """Write the position deletes or vectors that a unit's equality deletes amount to.
 
@@ -55,26 +53,17 @@ def convert(
         TaskFailed: a Spark task failed for another reason.
     """
     _check_keys(unit)
-    lazy = LazySession(session, alone=_is_small(unit, budget, session))
-    use_system_allocator()
     expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
-    last = -1
-
-    def tick() -> None:
-        nonlocal last
-        done = files_done(scratch, expected)
-        if progress is not None and done != last:
-            last = done
-            progress(done, len(expected))
-
-    tick()
-    with reraise_task_error(scratch):
-        return supervised(
-            lazy,
-            f"icefleet {unit.name} {secrets.token_hex(4)}",
-            lambda stop: _converted(unit, io, lazy, budget, scratch, stop),
-            tick,
-        )
+    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    context = UnitContext(lazy, io, budget, scratch, Cancellation())
+    return run_unit(
+        context,
+        unit.name,
+        lambda: _convert(unit, context),
+        lambda: files_done(scratch, expected),
+        len(expected),
+        progress,
+    )
 
 
 def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
@@ -87,7 +76,7 @@ def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
         yield from (target.destination for target in unit.targets)
 
 
-def _is_small(unit: ConversionUnit, budget: Budget, session: Source) -> bool:
+def _is_small(unit: ConversionUnit, budget: Budget, session: SessionSource) -> bool:
     """Whether one process is done with a unit before a session that has to be started has begun.
 
     On one core tasks would come one after another anyway.
@@ -108,11 +97,9 @@ def _check_keys(unit: ConversionUnit) -> None:
                 raise UnsupportedFile(match.deletes[0].path, f"{error} (field {column.field_id})") from error
 
 
-def _converted(
-    unit: ConversionUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path, stop: Stop
-) -> ConversionResult:
-    deletes = Deletes(unit, io, budget, scratch, noted=unit.format_version >= 3)
-    staged = write(session, unit, io, deletes.resolved(session, stop), budget, scratch)
+def _convert(unit: ConversionUnit, context: UnitContext) -> ConversionResult:
+    deletes = Deletes(unit, context, noted=unit.format_version >= 3)
+    staged = write(context, unit, deletes.resolved())
     read = [piece for match in unit.matches for piece in pieces(match)]
     written = tuple(item for item in staged if isinstance(item, StagedDeleteFile))
     vectors = tuple(item for item in staged if isinstance(item, StagedVector))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,13 +22,12 @@ from workers.operations.inputs import Part
 from workers.operations.live_rows import READ, LiveRows
 from workers.operations.write_rows import copied, merged
 from workers.operations.write_sorted import arranged
-from workers.runtime.errors import TaskFailed, reraise_task_error
-from workers.runtime.lazy_session import LazySession, Source
+from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
+from workers.runtime.errors import TaskFailed
 from workers.runtime.machine import Budget
-from workers.runtime.memory import use_system_allocator
 from workers.runtime.progress import files_done, total_rows
 from workers.runtime.session import running
-from workers.runtime.supervisor import Stop, supervised
+from workers.runtime.supervisor import Progress, run_unit
 
 #: Bytes of inputs that one process rewrites in the time that Spark takes to hand out its tasks; and in the seconds that
 #: a session takes to start, or where there is one core anyway.
@@ -42,10 +40,10 @@ _ROW_BYTES: Final = 16
 def rewrite(
     unit: RewriteUnit,
     io: FileIO,
-    session: Source,
+    session: SessionSource,
     budget: Budget,
     scratch: Path,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> RewriteResult:
     """Write a unit's live rows anew.
 
@@ -66,23 +64,12 @@ def rewrite(
         TaskFailed: a Spark task failed for another reason.
     """
     lazy = LazySession(session, alone=_is_small(unit, budget, session))
-    use_system_allocator()
-    work = Rewrite(unit, io, lazy, budget, scratch)
-    last = -1
-
-    def tick() -> None:
-        nonlocal last
-        done = work.read
-        if progress is not None and done != last:
-            last = done
-            progress(done, len(unit.inputs))
-
-    tick()
-    with reraise_task_error(scratch):
-        return supervised(lazy, f"icefleet {unit.name} {secrets.token_hex(4)}", work.result, tick)
+    context = UnitContext(lazy, io, budget, scratch, Cancellation())
+    work = Rewrite(unit, context)
+    return run_unit(context, unit.name, work.result, lambda: work.read, len(unit.inputs), progress)
 
 
-def _is_small(unit: RewriteUnit, budget: Budget, session: Source) -> bool:
+def _is_small(unit: RewriteUnit, budget: Budget, session: SessionSource) -> bool:
     """Whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
     size = sum(max(file.size, file.record_count * _ROW_BYTES) for file in unit.inputs)
     at_hand = budget.cores > 1 and (not callable(session) or running(budget))
@@ -97,38 +84,37 @@ def tasks_of(budget: Budget) -> int:
 class Rewrite:
     """One rewrite, and how far it is."""
 
-    def __init__(self, unit: RewriteUnit, io: FileIO, session: LazySession, budget: Budget, scratch: Path) -> None:
+    def __init__(self, unit: RewriteUnit, context: UnitContext) -> None:
         self._unit = unit
-        self._io = io
-        self._session = session
-        self._budget = budget
-        self._scratch = scratch
+        self._context = context
         self._pieces: Counter[int] = Counter(file.index for file in unit.inputs)
         fields = written_schema(unit.schema, lineage=unit.lineage)
-        self._rows = LiveRows(RowReader(io, fields, unit.name_mapping, budget.batch_bytes), scratch)
+        self._rows = LiveRows(
+            RowReader(context.io, fields, unit.name_mapping, context.budget.batch_bytes), context.scratch
+        )
 
     @property
     def read(self) -> int:
         """Data files that were read to their end."""
-        return files_done(self._scratch, self._pieces, READ)
+        return files_done(self._context.scratch, self._pieces, READ)
 
-    def result(self, stop: Stop) -> RewriteResult:
-        """Do it all; ``stop`` says that nobody waits for it any more."""
-        unit, most = self._unit, self._budget.shuffle_tasks
-        deletes = Deletes(unit.deletes, self._io, self._budget, self._scratch, noted=True)
-        deletes.spool(self._session, stop)
-        copy = partial(copied, self._session, unit, self._io, self._rows, self._budget, self._scratch)
+    def result(self) -> RewriteResult:
+        """Resolve the deletes, write the live rows, and describe the files."""
+        unit, most = self._unit, self._context.budget.shuffle_tasks
+        deletes = Deletes(unit.deletes, self._context, noted=True)
+        deletes.spool()
+        copy = partial(copied, self._context, unit, self._rows)
         if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
-            parts = self._counted(lanes.parts(unit.inputs, self._budget.cores))
-            written = arranged(self._session, unit, self._io, self._rows, self._budget, self._scratch, parts)
+            parts = self._counted(lanes.parts(unit.inputs, self._context.budget.cores))
+            written = arranged(self._context, unit, self._rows, parts)
         else:
             jobs = lanes.jobs(lanes.by_partition(unit.inputs, unit.scopes), unit.sizes, most, self._rows.lost)
             self._counted([part for job in jobs for part in job.parts])
             written = copy(jobs)
-        read, live = total_rows(self._scratch)
+        read, live = total_rows(self._context.scratch)
         if live != (rows := sum(file.records for _, file in written)):
             raise TaskFailed(f"{live} rows are live, {rows} were written")
-        files = merged(written, unit, self._io, partial(copy, first=most))
+        files = merged(written, unit, self._context.io, partial(copy, first=most))
         return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
 
     def _counted(self, parts: Sequence[Part]) -> Sequence[Part]:

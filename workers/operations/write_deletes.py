@@ -17,18 +17,16 @@ from workers.formats.deletion_vector import DeletionVector
 from workers.formats.format_model import PositionDeleteWriter, format_model
 from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.convert_unit import ConversionUnit, Target
-from workers.runtime.lazy_session import LazySession
-from workers.runtime.machine import Budget
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import run_tasks
 
 
-def write(
-    session: LazySession, unit: ConversionUnit, io: FileIO, gone: Gone, budget: Budget, scratch: Path
-) -> list[StagedDeleteFile | StagedVector]:
+def write(context: UnitContext, unit: ConversionUnit, gone: Gone) -> list[StagedDeleteFile | StagedVector]:
     """Write what equality deletes remove and nothing had removed before.
 
     Each destination is written by one task, its targets one after another, ascending.
     """
+    io, scratch = context.io, context.scratch
     unit = replace(unit, matches=(), positions=())  # what is written does not depend on them, and they may be many
     by_partition = unit.granularity == "partition" and unit.format_version < 3
     groups: dict[int, list[int]] = defaultdict(list)
@@ -36,7 +34,7 @@ def write(
     for target in counts:
         groups[unit.targets[target].scope if by_partition else target].append(target)
     targets = list(groups.values())
-    tasks = tasks_for([sum(counts[target] for target in some) for some in targets], budget.cores)
+    tasks = tasks_for([sum(counts[target] for target in some) for some in targets], context.budget.cores)
 
     def work(task: int) -> Iterator[StagedDeleteFile | StagedVector]:
         mine = (target for index in tasks[task] for target in targets[index])
@@ -48,7 +46,7 @@ def write(
         else:
             yield from _write_deletes(unit, io, runs, lambda target: target.destination)
 
-    return run_tasks(session, len(tasks), scratch, work)
+    return run_tasks(context, len(tasks), work)
 
 
 def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from pyiceberg.io import FileIO
@@ -16,8 +15,7 @@ from workers.model.rewrite_unit import Input, RewriteUnit
 from workers.operations import inputs as lanes
 from workers.operations.inputs import Job
 from workers.operations.live_rows import LiveRows
-from workers.runtime.lazy_session import LazySession
-from workers.runtime.machine import Budget
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import read_ahead, run_tasks
 
 #: Batches that are read before they are written.
@@ -25,27 +23,20 @@ _AHEAD: Final = 4
 
 
 def copied(
-    session: LazySession,
-    unit: RewriteUnit,
-    io: FileIO,
-    rows: LiveRows,
-    budget: Budget,
-    scratch: Path,
-    work: Sequence[Job],
-    first: int = 0,
+    context: UnitContext, unit: RewriteUnit, rows: LiveRows, work: Sequence[Job], first: int = 0
 ) -> list[Written]:
     """Write each job's rows as they come; the first task notes its paths under ``first``."""
-    dealt = lanes.dealt(work, budget.shuffle_tasks)
+    dealt = lanes.dealt(work, context.budget.shuffle_tasks)
 
-    until_stopped = session.in_task()
+    until_cancelled = context.cancellation.until_set
 
     def copy(lane: int) -> Iterator[Written]:
-        files = OutputFiles(unit, io, first + lane, scratch, budget.rows_bytes)
+        files = OutputFiles(unit, context.io, first + lane, context.scratch, context.budget.rows_bytes)
         for job in dealt[lane]:
-            batches = until_stopped(read_ahead(rows.read_all(job.parts), _AHEAD))
+            batches = until_cancelled(read_ahead(rows.read_all(job.parts), _AHEAD))
             yield from files.write(job.partition, batches, job.width, job.rows)
 
-    return run_tasks(session, len(dealt), scratch, copy)
+    return run_tasks(context, len(dealt), copy)
 
 
 def merged(

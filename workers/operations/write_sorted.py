@@ -6,17 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Final
-
-from pyiceberg.io import FileIO
 
 from workers.formats.output_files import OutputFiles, Written
 from workers.model.rewrite_unit import RewriteUnit
 from workers.operations.inputs import Part
 from workers.operations.live_rows import LiveRows
-from workers.runtime.lazy_session import LazySession
-from workers.runtime.machine import Budget
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import read_ahead, run_tasks
 from workers.sorting.exchange import exchange_rows
 from workers.sorting.sort_keys import key_fields
@@ -25,29 +21,22 @@ from workers.sorting.sort_keys import key_fields
 _AHEAD: Final = 2
 
 
-def arranged(
-    session: LazySession,
-    unit: RewriteUnit,
-    io: FileIO,
-    rows: LiveRows,
-    budget: Budget,
-    scratch: Path,
-    parts: Sequence[Part],
-) -> list[Written]:
+def arranged(context: UnitContext, unit: RewriteUnit, rows: LiveRows, parts: Sequence[Part]) -> list[Written]:
     """Write the rows of all parts in the unit's arrangement, each into its partition."""
     live = sum(max(0, file.record_count - rows.lost(file)) for file in unit.inputs)
     width = sum(file.size for file in unit.inputs) / max(1, sum(file.record_count for file in unit.inputs))
-    lanes = min(unit.sizes.files(live * width), budget.shuffle_tasks)
-    keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), scratch)
-    exchange = exchange_rows(session, unit, rows, keys, parts, lanes, budget, scratch)
+    lanes = min(unit.sizes.files(live * width), context.budget.shuffle_tasks)
+    keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), context.scratch)
+    exchange = exchange_rows(context, unit, rows, keys, parts, lanes)
 
-    until_stopped = session.in_task()
+    until_cancelled = context.cancellation.until_set
 
     def write(lane: int) -> Iterator[Written]:
-        files, expected = OutputFiles(unit, io, lane, scratch, budget.rows_bytes), exchange.rows(lane)
-        for partition, found in groupby(until_stopped(read_ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
+        files = OutputFiles(unit, context.io, lane, context.scratch, context.budget.rows_bytes)
+        expected = exchange.rows(lane)
+        for partition, found in groupby(until_cancelled(read_ahead(exchange.read(lane), _AHEAD)), key=itemgetter(0)):
             yield from files.write(partition, (rows for _, rows in found), width, expected[partition])
 
-    written = run_tasks(session, len(exchange.lanes), scratch, write)
+    written = run_tasks(context, len(exchange.lanes), write)
     exchange.discard()
     return written

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
+from workers.runtime.context import UnitContext
 from workers.runtime.errors import record_task_error
-from workers.runtime.lazy_session import LazySession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,24 +28,23 @@ _BATCH_BYTES: Final = 8 << 20
 _POLL_SECONDS: Final = 0.1
 
 
-def run_tasks(session: LazySession, tasks: int, scratch: Path, work: Callable[[int], Iterable[T]]) -> list[T]:
+def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T]]) -> list[T]:
     """Return what ``work`` yields for each task number, in no order.
 
     A single task runs in this process, and so do all tasks where the session runs alone: Spark would cost more than
     the work.
 
     Args:
-        session: Runs the tasks side by side.
+        context: The unit's; its session runs the tasks side by side.
         tasks: The number of tasks.
-        scratch: Where errors are recorded.
         work: One task. The values that it yields are pickled.
     """
-    if tasks <= 1 or session.alone:
-        with record_task_error(scratch):
-            return [value for number in session.until_stopped(range(tasks)) for value in work(number)]
+    if tasks <= 1 or context.session.alone:
+        with record_task_error(context.scratch):
+            return [value for number in context.cancellation.until_set(range(tasks)) for value in work(number)]
     return map_partitions(
-        session.range(0, tasks, 1, tasks),
-        scratch,
+        context.session.range(tasks, context.cancellation),
+        context.scratch,
         lambda batches: (value for number in _task_numbers(batches) for value in work(number)),
     )
 
@@ -68,23 +67,23 @@ def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.R
 
 
 def read_in_tasks(
-    session: LazySession, tasks: int, scratch: Path, schema: str, read: Callable[[int], Iterable[pa.RecordBatch]]
+    context: UnitContext, tasks: int, schema: str, read: Callable[[int], Iterable[pa.RecordBatch]]
 ) -> DataFrame:
     """Return a frame of the rows that ``read`` yields for each task number.
 
     Args:
-        session: Runs the tasks side by side.
+        context: The unit's; its session runs the tasks side by side.
         tasks: The number of tasks.
-        scratch: Where errors are recorded.
         schema: The columns of the frame, as Spark's DDL.
         read: One task.
     """
+    scratch = context.scratch
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with record_task_error(scratch):
             yield from coalesce_batches(rows for number in _task_numbers(batches) for rows in read(number))
 
-    return session.range(0, tasks, 1, tasks).mapInArrow(run, schema)
+    return context.session.range(tasks, context.cancellation).mapInArrow(run, schema)
 
 
 def balance(costs: Sequence[int], most: int) -> list[list[int]]:

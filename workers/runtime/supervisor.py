@@ -7,61 +7,89 @@ made again. The waiting thread makes no such call.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import LazySession, UnitContext
+from workers.runtime.errors import reraise_task_error
+from workers.runtime.memory import use_system_allocator
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Called with the files that are done, and all files of the unit.
+Progress: TypeAlias = Callable[[int, int], None]
+
 _INTERVAL: Final = 0.5
-_PATIENCE: Final = 30.0
+_CANCEL_SECONDS: Final = 30.0
 
 
-class Stop(threading.Event):
-    """Says that nobody waits for the work any more. A Spark task gets one that is never set: Spark ends it."""
-
-    def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
-        return Stop, ()
-
-
-def supervised(
-    session: LazySession,
-    group: str,
-    work: Callable[[Stop], T],
-    tick: Callable[[], None],
+def run_unit(
+    context: UnitContext,
+    name: str,
+    work: Callable[[], T],
+    files_done: Callable[[], int],
+    files: int,
+    progress: Progress | None,
     interval: float = _INTERVAL,
 ) -> T:
-    """Run ``work`` under a Spark job group, and ``tick`` every ``interval`` seconds meanwhile.
+    """Run the work on a unit under a Spark job group of its own, and report its progress meanwhile.
 
-    Whatever is raised here, by ``tick`` or by a signal handler, sets the event that ``work`` is given, cancels the jobs
-    of the group, waits until ``work`` has ended (half a minute at most), and goes on to the caller.
+    Whatever is raised in this thread, by ``progress`` or by a signal handler, sets the context's cancellation, cancels
+    the jobs of the group, waits until the work has ended (half a minute at most), and goes on to the caller.
+
+    Args:
+        context: What the work uses.
+        name: The unit's name.
+        work: The work; a thread of its own runs it.
+        files_done: Returns how many of the unit's files are done.
+        files: All files of the unit.
+        progress: Called in this thread with the files done and in all, whenever that has changed.
+        interval: Seconds between two looks at the progress.
+
+    Raises:
+        TaskFailed: A Spark task failed; an error that its data caused is raised as it is.
     """
-    stop = Stop()
+    use_system_allocator()
+    last = -1
+
+    def tick() -> None:
+        nonlocal last
+        done = files_done()
+        if progress is not None and done != last:
+            last = done
+            progress(done, files)
+
+    tick()
+    with reraise_task_error(context.scratch):
+        return _supervise(context, f"icefleet {name} {secrets.token_hex(4)}", work, tick, interval)
+
+
+def _supervise(context: UnitContext, group: str, work: Callable[[], T], tick: Callable[[], None], interval: float) -> T:
     outcome: list[T] = []
     failure: list[BaseException] = []
     ended = threading.Event()
 
     def run() -> None:
         try:
-            outcome.append(work(stop))
+            outcome.append(work())
         except BaseException as error:
             failure.append(error)
         finally:
             ended.set()
 
-    session.begin(group, stop)
+    context.session.begin(group)
     thread = threading.Thread(target=run, name=group, daemon=True)
     thread.start()
     try:
         while not ended.wait(interval):
             tick()
     except BaseException:
-        stop.set()
-        _cancel(session, group, ended)
+        context.cancellation.set()
+        _cancel(context.session, group, ended)
         raise
     thread.join()
     if failure:
@@ -72,11 +100,11 @@ def supervised(
 
 def _cancel(session: LazySession, group: str, ended: threading.Event) -> None:
     """Cancel until the work has ended: between two jobs there is nothing to cancel."""
-    for _ in range(int(_PATIENCE / _INTERVAL)):
+    for _ in range(int(_CANCEL_SECONDS / _INTERVAL)):
         try:
             session.cancel()
         except Exception:  # whatever a JVM that is gone raises: the work ends with it
             log.debug("the jobs of %s cannot be cancelled", group, exc_info=True)
         if ended.wait(_INTERVAL):
             return
-    log.warning("Spark job group %s did not end within %.0f s", group, _PATIENCE)
+    log.warning("Spark job group %s did not end within %.0f s", group, _CANCEL_SECONDS)

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from producer.model.plan import Scope, Strategy
 from workers.model.rewrite_unit import RewriteUnit
-from workers.runtime.lazy_session import LazySession
-from workers.runtime.machine import Budget
+from workers.runtime.context import UnitContext
 from workers.sorting.ranges import Ranges
 from workers.sorting.sample import place_of, sample_keys
 from workers.sorting.sort_keys import RowKeys
@@ -70,14 +69,12 @@ class Exchange:
 
 
 def exchange_rows(
-    session: LazySession,
+    context: UnitContext,
     unit: RewriteUnit,
     rows: RowSource[AnySplit],
     keys: RowSource[AnySplit],
     splits: Sequence[AnySplit],
     lanes: int,
-    budget: Budget,
-    scratch: Path,
 ) -> Exchange:
     """Sort a unit's rows by output partition, and within each as the unit's arrangement says; else as they come.
 
@@ -85,18 +82,17 @@ def exchange_rows(
     holds those of its buffer, or the keys of one range, whatever the unit measures.
 
     Args:
-        session: The session of this budget.
+        context: What the unit's work uses; rows wait in its scratch.
         unit: What is arranged and how.
         rows: Live rows.
         keys: The same of the columns of :func:`workers.sorting.sort_keys.key_fields` alone, for a sample.
         splits: All of the inputs, in the order that rows keep where nothing else is asked for.
         lanes: How many tasks shall write; fewer do where there are few rows.
-        budget: Memory and cores.
-        scratch: Where rows wait, and errors are recorded.
 
     Raises:
         ValueError: a column cannot be sorted by, interleaved, or routed by.
     """
+    budget, scratch = context.budget, context.scratch
     by = RowKeys.of(unit, rows.schema)
     zorder = unit.strategy is Strategy.ZORDER
     sorter = RowSorter(by, None, Ranges.one(), rows.schema)
@@ -105,7 +101,7 @@ def exchange_rows(
     if lanes == 1 and not zorder and most <= budget.rows_bytes:
         most = count * (_width(rows, splits) + SORT_BYTES)
     if lanes > 1 or zorder or most > budget.rows_bytes:
-        sample = sample_keys(session, RowKeys.of(unit, keys.schema), splits, keys, rows.look, budget.cores, scratch)
+        sample = sample_keys(context, RowKeys.of(unit, keys.schema), splits, keys, rows.look)
         curve = Curve.of(sample.columns) if zorder else None
         columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
         each = math.ceil(count * (sample.width + SORT_BYTES) / (lanes * budget.rows_bytes))
@@ -113,19 +109,19 @@ def exchange_rows(
         columns = [sample.parts, *columns, sample.places]
         sorter = replace(sorter, ranges=Ranges.of(columns, sorter.directions, lanes, max(1, each)))
 
-    until_stopped = session.in_task()
+    until_cancelled = context.cancellation.until_set
 
     def keep(task: int, mine: Iterator[tuple[int, AnySplit]]) -> Iterator[SortedRun]:
         with SortedRunWriter(scratch / f"run-{task}.arrow", sorter, budget.rows_bytes) as writer:
             for number, split in mine:
                 start = 0
-                for batch in until_stopped(rows.read(split)):
+                for batch in until_cancelled(rows.read(split)):
                     writer.add(split.file, batch, place_of(number, start))
                     start += batch.num_rows
             run = writer.close()
         yield run
 
-    runs = read_splits(session, splits, budget.cores, scratch, keep)
+    runs = read_splits(context, splits, keep)
     return Exchange(RunMerger(sorter, runs, budget.batch_bytes))
 
 

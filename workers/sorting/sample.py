@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import UnitContext
 from workers.sorting.ranges import comparable
 from workers.sorting.sort_keys import RowKeys
 from workers.sorting.sources import AnySplit, Batches, RowSource, read_splits
@@ -39,34 +38,30 @@ class Sample:
 
 
 def sample_keys(
-    session: LazySession,
+    context: UnitContext,
     keys: RowKeys,
     splits: Sequence[AnySplit],
     source: RowSource[AnySplit],
     whole: Callable[[AnySplit], Batches],
-    cores: int,
-    scratch: Path,
 ) -> Sample:
     """Read the key columns of all splits, and pick rows; each task reads a few whole rows as well.
 
     Args:
-        session: What reads them, side by side.
+        context: The unit's; the tasks of its session read the splits.
         keys: Of the rows of ``source``.
         splits: What there is.
         source: Key columns alone.
         whole: Whole rows of a split.
-        cores: Of the session.
-        scratch: Where errors are recorded.
     """
     step = max(1, sum(split.rows for split in splits) // _ROWS)
 
-    until_stopped = session.in_task()
+    until_cancelled = context.cancellation.until_set
 
     def pick(_: int, mine: Iterator[tuple[int, AnySplit]]) -> Iterator[tuple[bytes, int, int]]:
         found, rows, size = [], 0, 0
         for number, split in mine:
             start = 0
-            for batch in until_stopped(source.look(split)):
+            for batch in until_cancelled(source.look(split)):
                 picked = pa.array(sampled_rows(number, start, batch.num_rows, step))
                 few, places = batch.take(picked), pc.add(picked, place_of(number, start))
                 found.append(_key_batch(keys.parts(split.file, few), keys.columns(few), places))
@@ -76,7 +71,7 @@ def sample_keys(
                     rows, size = batch.num_rows, batch.nbytes
         yield _packed(found), rows, size
 
-    tasks = read_splits(session, splits, cores, scratch, pick)
+    tasks = read_splits(context, splits, pick)
     nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=source.schema))
     picked = [_key_batch(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
     for stream, _, _ in tasks:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from workers.model.rewrite_unit import Input
-from workers.runtime.lazy_session import LazySession
+from workers.runtime.context import UnitContext
 from workers.runtime.parallel import balance, run_tasks
 
 _TASKS_PER_CORE: Final = 3
@@ -59,25 +58,19 @@ class RowSource(Protocol[Read]):
 
 
 def read_splits(
-    session: LazySession,
+    context: UnitContext,
     splits: Sequence[AnySplit],
-    cores: int,
-    scratch: Path,
     work: Callable[[int, Iterator[tuple[int, AnySplit]]], Iterable[T]],
 ) -> list[T]:
     """What ``work`` gives for the number of each task and the splits that it reads, with their numbers, ascending.
 
     Args:
-        session: What runs the tasks, side by side.
+        context: The unit's; its session runs the tasks side by side.
         splits: What there is to read.
-        cores: Of the session.
-        scratch: Where errors are recorded.
         work: One task. What it gives is pickled.
     """
-    tasks = _balance(splits, cores * _TASKS_PER_CORE)
-    return run_tasks(
-        session, len(tasks), scratch, lambda task: work(task, ((number, splits[number]) for number in tasks[task]))
-    )
+    tasks = _balance(splits, context.budget.cores * _TASKS_PER_CORE)
+    return run_tasks(context, len(tasks), lambda task: work(task, ((number, splits[number]) for number in tasks[task])))
 
 
 def _balance(splits: Sequence[Split], most: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation
 from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file
 from producer.iceberg.manifest_reader import FILE_PATH_ID, LiveFile
 from producer.model.job import Failure
-from producer.model.plan import Plan, VectorRef
+from producer.model.plan import Plan
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.planner import branch_head
 from tasks.job.branch_head import BranchHead
@@ -120,13 +120,8 @@ class ConversionChange:
         with writer:
             for unit, merge in self.decision.merges:
                 target = merge.staged.target
-                staged = VectorRef(
-                    path=merge.staged.path,
-                    offset=merge.staged.offset,
-                    size=merge.staged.content_size,
-                    cardinality=merge.staged.cardinality,
-                )
-                vector = read_vector(table.io, staged, target).union(read_vector(table.io, merge.live, target))
+                staged = read_vector(table.io, merge.staged.ref, target)
+                vector = staged.union(read_vector(table.io, merge.live, target))
                 written.append((unit, merge, *writer.add_vector(target, vector), vector.cardinality))
             size = writer.close()
         changes = [

@@ -18,6 +18,7 @@ from workers.deletes.key_partitions import read_part
 from workers.formats.format_model import Bounds
 from workers.formats.key_reader import KeyReader
 from workers.model.convert_unit import KeyColumn, KeyFile, Match
+from workers.runtime.context import Cancellation
 from workers.runtime.errors import CorruptFile, Stopped
 from workers.runtime.machine import Budget
 
@@ -38,7 +39,9 @@ def write(folder: Path, index: int, rows: Sequence[tuple[Any, Any]], seq: int = 
 def spooled(folder: Path, files: Sequence[KeyFile], is_global: bool = True, **options: Any) -> Spool:
     match = Match(COLUMNS, is_global, tuple(files), ())
     reader = KeyReader(PyArrowFileIO(), COLUMNS, None, 1 * MB)
-    return spool(match, reader, folder / "spool", options.get("budget", BUDGET), options.get("stopped", lambda: False))
+    return spool(
+        match, reader, folder / "spool", options.get("budget", BUDGET), options.get("cancellation", Cancellation())
+    )
 
 
 def rows_of(spooled: Spool) -> list[tuple[Any, ...]]:
@@ -86,7 +89,7 @@ def test_floats_have_no_bounds(tmp_path: Path) -> None:
     column = (KeyColumn(3, DoubleType()),)
     match = Match(column, True, (KeyFile(0, str(tmp_path / "d.parquet"), 2, 0, 2, 1),), ())
     reader = KeyReader(PyArrowFileIO(), column, None, MB)
-    assert spool(match, reader, tmp_path / "spool", BUDGET, lambda: False).bounds == (None,)
+    assert spool(match, reader, tmp_path / "spool", BUDGET, Cancellation()).bounds == (None,)
 
 
 def test_a_broken_file_ends_it(tmp_path: Path) -> None:
@@ -98,8 +101,10 @@ def test_a_broken_file_ends_it(tmp_path: Path) -> None:
 
 
 def test_it_can_be_stopped(tmp_path: Path) -> None:
+    cancellation = Cancellation()
+    cancellation.set()
     with pytest.raises(Stopped):
-        spooled(tmp_path, [write(tmp_path, 0, [(1, "a")])], stopped=lambda: True)
+        spooled(tmp_path, [write(tmp_path, 0, [(1, "a")])], cancellation=cancellation)
 
 
 def _made(folder: Path) -> Path:
