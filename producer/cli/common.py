@@ -33,10 +33,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 TABLE = click.argument("table")
 JOB = click.argument("job")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
-CATALOG = click.option("--catalog", default="default", show_default=True, help="A catalog as PyIceberg knows it.")
+CATALOG = click.option(
+    "--catalog", default="default", show_default=True, help="A catalog of PyIceberg's configuration."
+)
 BRANCH = click.option("--branch", default="main", show_default=True, help="The branch to read and to commit to.")
 WHERE = click.option(
-    "--where", metavar="EXPRESSION", help="Only partitions that this selects, as \"day = '2024-05-01'\"."
+    "--where",
+    metavar="EXPRESSION",
+    help="Only the partitions that this filter selects, such as \"day = '2024-05-01'\".",
 )
 ALL_OR_NOTHING = click.option(
     "--all-or-nothing", is_flag=True, help="Commit all units or none; by default failed ones are left out."

@@ -18,7 +18,7 @@ from producer.job_list import CHOICES, JobLine, job_lines
 @JOB
 @JSON
 def status(job: str, as_json: bool) -> None:
-    """Show how far JOB is, or how it ended.
+    """Show the progress of JOB, or its report if it has ended.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def watch(job: str, as_json: bool) -> None:
 @click.command()
 @JOB
 def cancel(job: str) -> None:
-    """Stop JOB: what it staged is deleted, and nothing is committed any more.
+    """Cancel JOB: its staged files are deleted and nothing is committed.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def cancel(job: str) -> None:
 @JOB
 @JSON
 def resume(job: str, as_json: bool) -> None:
-    """Take up JOB after an interruption: what is staged stays staged, the rest is done.
+    """Continue JOB after an interruption: staged units stay staged, the rest is done.
 
     \b
     Example:
@@ -97,17 +97,21 @@ def resume(job: str, as_json: bool) -> None:
 @click.argument("table", required=False)
 @click.option(
     "--catalog",
-    help="Only this catalog's jobs; by default all that Redis knows of, or where it knows of none those of `default`.",
+    help="Only jobs of this catalog; by default all that Redis knows, or if it knows none, those of `default`.",
 )
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(CHOICES), help="Only jobs that stand so; may be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(CHOICES),
+    help="Only jobs with this status; may be repeated.",
 )
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="How many, newest first.")
 @JSON
 def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason.
 
-    Without Redis the tables' own histories and storage tell of them.
+    Without Redis they are read from the tables' own history and storage.
 
     \b
     Examples:

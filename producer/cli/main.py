@@ -23,10 +23,10 @@ from producer.planning.operations import OPERATIONS
 _OWN = {
     "plan": ("convert", "Show what a conversion of TABLE would do. Nothing is written."),
     **{str(name): (name.replace("-", "_"), definition.summary) for name, definition in OPERATIONS.items()},
-    "status": ("jobs", "Show how far JOB is, or how it ended."),
+    "status": ("jobs", "Show the progress of JOB, or its report if it has ended."),
     "watch": ("jobs", "Follow JOB with a live progress bar until it ends."),
-    "cancel": ("jobs", "Stop JOB: what it staged is deleted, and nothing is committed any more."),
-    "resume": ("jobs", "Take up JOB after an interruption: what is staged stays staged, the rest is done."),
+    "cancel": ("jobs", "Cancel JOB: its staged files are deleted and nothing is committed."),
+    "resume": ("jobs", "Continue JOB after an interruption: staged units stay staged, the rest is done."),
     "jobs": ("jobs", "List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason."),
     "config": ("config", "Show every setting, its value and where it comes from."),
 }

@@ -16,8 +16,8 @@ from tasks.commands.common import run_command, state_folder
 def beat(options: tuple[str, ...]) -> None:
     """Wake the sweeper every ICEFLEET_SWEEP_SECONDS. Exactly one for a fleet (or `icefleet worker --beat`).
 
-    When it was last woken is kept in ICEFLEET_STATE_DIR. OPTIONS are those of `celery beat`, such as --loglevel INFO or
-    --schedule FILE.
+    The time of its last wake-up is kept in ICEFLEET_STATE_DIR. OPTIONS are those of `celery beat`, such as
+    --loglevel INFO or --schedule FILE.
 
     \b
     Example:

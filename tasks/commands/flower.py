@@ -33,7 +33,7 @@ _DEFAULTS: Final = {
 def flower(options: tuple[str, ...]) -> None:
     """Show the fleet in a browser: tasks, how far they are, workers, queues; at http://localhost:5555.
 
-    Set FLOWER_BASIC_AUTH=user:password: its API answers nobody without. What it has seen is kept in ICEFLEET_STATE_DIR.
+    Set FLOWER_BASIC_AUTH=user:password: without it the API answers nobody. Its history is kept in ICEFLEET_STATE_DIR.
     OPTIONS are Flower's own, written --name=value, such as --port=8080 or --address=10.0.0.5; so are its variables
     FLOWER_PORT, FLOWER_ADDRESS and so on. Needs the extra icefleet[flower].
 

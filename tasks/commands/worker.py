@@ -29,20 +29,24 @@ for _needed in ("psutil", "pyspark"):
     "--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Units at a time, a session each."
 )
 @click.option("--name", default="icefleet@%h", show_default=True, help="The worker's name in Flower; %h is the host.")
-@click.option("--beat", is_flag=True, help="Run the sweeper's clock too; for one worker of the fleet at most.")
+@click.option(
+    "--beat",
+    is_flag=True,
+    help="Wake the sweeper as well, as `icefleet beat` does; for one worker of the fleet at most.",
+)
 @click.option(
     "--log-level",
     default="INFO",
     show_default=True,
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
-    help="From which level on the worker logs, to standard error.",
+    help="Lowest level that the worker logs, to standard error.",
 )
 def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str) -> None:
     """Serve the fleet at ICEFLEET_BROKER_URL from this machine.
 
     Spark's cores and heap follow from the machine's (or its cgroup's) cores and memory, shared among --concurrency;
-    ICEFLEET_CORES, ICEFLEET_HEAP_MB and ICEFLEET_MEMORY_MB overrule that. SIGTERM drains: what is being worked on is
-    finished for ICEFLEET_SHUTDOWN_SECONDS, then given back; a second one stops at once.
+    ICEFLEET_CORES, ICEFLEET_HEAP_MB and ICEFLEET_MEMORY_MB override that. On SIGTERM the worker finishes
+    its units for up to ICEFLEET_SHUTDOWN_SECONDS, then gives them back; a second SIGTERM stops it at once.
 
     \b
     Examples:

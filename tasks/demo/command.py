@@ -34,7 +34,7 @@ from producer.common.errors import Reason, Refused
     default="2",
     show_default=True,
     type=click.Choice(["2", "3"]),
-    help="Of the table: 2 gets position deletes, 3 deletion vectors.",
+    help="Format version of the table: 2 gets position deletes, 3 deletion vectors.",
 )
 @click.option(
     "--batches",
