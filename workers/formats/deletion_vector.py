@@ -53,8 +53,13 @@ class DeletionVector:
     def from_blob(cls, blob: bytes, path: str, cardinality: int | None = None) -> DeletionVector:
         """Read the blob and check its frame, checksum and, where it is given, the number of positions.
 
-        :param path: the file that errors name.
-        :raises CorruptFile: when any byte of the blob is not what the spec asks for.
+        Args:
+            blob: The blob.
+            path: The file that errors name.
+            cardinality: The number of positions that the metadata states.
+
+        Raises:
+            CorruptFile: a byte of the blob is not what the spec asks for.
         """
         try:
             vector = cls(dict(_parse_bitmaps(_unframe(blob))))
@@ -74,7 +79,8 @@ class DeletionVector:
     def add(self, positions: Positions) -> None:
         """Add positions, in any order and repeated or not.
 
-        :raises ValueError: when one is negative or above ``MAX_POSITION``; then nothing was added.
+        Raises:
+            ValueError: a position is negative or above ``MAX_POSITION``; then nothing is added.
         """
         if not positions.size:
             return
@@ -117,7 +123,8 @@ class DeletionVector:
     def to_blob(self) -> bytes:
         """Return the blob, with runs wherever they take less space.
 
-        :raises ValueError: when it would be larger than the 2 GiB that its length field can hold.
+        Raises:
+            ValueError: the blob is larger than the 2 GiB that its length field can hold.
         """
         parts = [_MAGIC, struct.pack("<q", len(self._bitmaps))]
         for key, bitmap in sorted(self._bitmaps.items()):
@@ -148,7 +155,7 @@ def _unframe(blob: bytes) -> memoryview:
 def _parse_bitmaps(body: memoryview) -> Iterator[tuple[int, BitMap]]:
     (count,) = struct.unpack_from("<q", body)
     offset, last = 8, -1
-    # Each bitmap takes 12 bytes at least, so a wrong count ends at the first one that is missing.
+    # Each bitmap takes at least 12 bytes, so a wrong count ends at the first bitmap that is missing.
     while count != 0:
         if offset + 4 > len(body):
             raise ValueError("it ends before its last bitmap")
@@ -173,7 +180,7 @@ def _parse_bitmaps(body: memoryview) -> Iterator[tuple[int, BitMap]]:
 
 
 def _split(positions: Positions) -> Iterator[tuple[int, BitMap]]:
-    """Give the lower halves of the positions by their upper half."""
+    """Yield the lower halves of the positions by their upper half."""
     if positions.min() >> 32 == positions.max() >> 32:
         yield int(positions.min() >> 32), _bitmap(_lower(positions))
         return

@@ -1,7 +1,7 @@
-"""Rows of a data file as rows of the table: columns found by field id at every depth, in the table's current types.
+"""Projection of a data file to the table's current schema: columns found by field id at every depth, and cast.
 
 Follows the spec's Column Projection: a column that the file lacks takes its identity partition value, else its
-``initial-default``, else null. Dropped columns are gone, promoted ones are cast, renamed and moved ones found.
+``initial-default``, else null. Dropped columns are left out, promoted ones are cast, renamed and moved ones found.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workers.arrow.fields import has_field_ids
 from workers.arrow.schema import FIELD_ID, arrow_field, arrow_type, is_stored
 from workers.runtime.errors import UnsupportedFile
 
-#: Turns an array of the file into one of the table.
+#: Converts an array of the file to the column of the table.
 Convert = Callable[[pa.Array], pa.Array]
-#: Makes so many values of a column that the file lacks.
+#: Returns a number of values of a column that the file lacks.
 Fill = Callable[[int], pa.Array]
 
 
@@ -31,7 +31,7 @@ class Mismatch(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ProjectedColumn:
     """Where one top-level column of the table comes from."""
 
     #: Index of the top-level column in the file; None where the file lacks it.
@@ -54,7 +54,7 @@ class Projection:
         Mismatch: a required column is missing, or a column has a type that is no promotion's source.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[ProjectedColumn, ...]
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Projection:
         mapping: NameMapping | None,
         constants: Mapping[int, Any],
     ) -> Projection:
-        """Work out the projection once for a file."""
+        """Return the projection of a file."""
         mapped = None if has_field_ids(file) else list(mapping or ())
         found = _by_id(list(file), mapped)
         columns = []
@@ -73,9 +73,9 @@ class Projection:
             fill = _fill(field, constants)
             if index is None:
                 _check_missing(field, constants)
-                columns.append(Column(None, _same, fill))
+                columns.append(ProjectedColumn(None, _same, fill))
             else:
-                columns.append(Column(index, _converter(field, file.field(index), below, constants), fill))
+                columns.append(ProjectedColumn(index, _converter(field, file.field(index), below, constants), fill))
         return cls(tuple(columns))
 
     @property
@@ -89,7 +89,7 @@ class Projection:
         return sum(column.fill(1).nbytes for column in self.columns if column.source is None)
 
     def arrays(self, read: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:
-        """The table's columns out of the file's, for a batch of so many rows."""
+        """Return the table's columns from the file's, for a batch of ``rows`` rows."""
         return [
             column.fill(rows) if column.source is None else column.convert(read[column.source])
             for column in self.columns
@@ -97,7 +97,7 @@ class Projection:
 
 
 def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
-    """Refuse a file whose columns nobody can tell: without field ids, and the table without a name mapping."""
+    """Refuse a file without field ids if the table has no name mapping: its columns cannot be identified."""
     if mapping is None and not has_field_ids(file):
         raise UnsupportedFile(path, "it has no field ids, and the table has no schema.name-mapping.default")
 

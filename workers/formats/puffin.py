@@ -35,7 +35,8 @@ _PAYLOAD_COMPRESSED: Final = 1
 def read_footer(io: FileIO, path: str) -> Footer:
     """Read the footer of a Puffin file, and nothing of its blobs.
 
-    :raises CorruptFile: when the file is missing, is no whole Puffin file, or has a footer that cannot be read.
+    Raises:
+        CorruptFile: the file is missing, is not a whole Puffin file, or has a footer that cannot be read.
     """
     with _open(io, path) as file:
         return _footer(file)
@@ -44,10 +45,11 @@ def read_footer(io: FileIO, path: str) -> Footer:
 def read_vector(io: FileIO, ref: VectorRef, data_file: str, footer: Footer | None = None) -> DeletionVector:
     """Read the deletion vector that a manifest entry describes.
 
-    Only the footer and the blob are read. Who reads several vectors of one file may pass its footer (``read_footer``).
+    Only the footer and the blob are read. To read several vectors of one file, pass its footer (:func:`read_footer`).
 
-    :raises CorruptFile: when the file is missing or no Puffin file, when its footer does not list the vector of
-        ``data_file`` at exactly that place, or when the vector or its cardinality is wrong.
+    Raises:
+        CorruptFile: the file is missing or not a Puffin file, its footer does not list the vector of ``data_file`` at
+            exactly that place, or the vector or its cardinality is wrong.
     """
     with _open(io, ref.path) as file:
         blob = _find(_footer(file) if footer is None else footer, ref, data_file)
@@ -57,8 +59,8 @@ def read_vector(io: FileIO, ref: VectorRef, data_file: str, footer: Footer | Non
 class PuffinWriter:
     """Writes deletion vectors into one new Puffin file, each as it comes.
 
-    The file appears with the first vector, and an exception inside the ``with`` block removes it again. A file that
-    exists is never overwritten.
+    The file is created with the first vector, and deleted if the ``with`` block raises. An existing file is never
+    overwritten.
     """
 
     def __init__(self, io: FileIO, path: str) -> None:

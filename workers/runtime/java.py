@@ -1,4 +1,4 @@
-"""The Java that Spark runs on."""
+"""Finds the Java that Spark runs on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NoJava(Exception):
 
 @cache
 def find_java() -> Path:
-    """The home of a Java that is new enough: JAVA_HOME, the one on the path, or one in the usual places.
+    """Return the home of a Java that is new enough: JAVA_HOME, the one on the path, or one in the usual places.
 
     Raises:
         NoJava: the text says what to install.

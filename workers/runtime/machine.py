@@ -1,4 +1,4 @@
-"""What this machine has, and what of it one worker may use."""
+"""The cores and the memory of this machine, and the budget of one worker child."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import psutil
 _MB: Final = 1 << 20
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 #: Spark does not start with less.
-_LEAST_HEAP: Final = 512 * _MB
+_MIN_HEAP: Final = 512 * _MB
 #: More only makes garbage collection longer: what is large is spilled.
-_MOST_HEAP: Final = 4096 * _MB
+_MAX_HEAP: Final = 4096 * _MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Machine:
 
     @classmethod
     def detect(cls, cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> Self:
-        """Look at this machine.
+        """Return the machine that this process runs on.
 
         Args:
             cgroups: Where control groups are mounted (version 1 or 2).
@@ -48,7 +48,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one worker child may use: cores, and bytes of Spark's heap and of what is taken from it."""
+    """What one worker child may use: cores, and bytes of Spark's heap and of its parts."""
 
     cores: int
     heap_bytes: int
@@ -56,37 +56,37 @@ class Budget:
     broadcast_bytes: int
     #: Key columns that a scan holds at a time, for each core.
     batch_bytes: int
-    #: Rows that a rewrite gathers for a row group, or sorts at a time, for each core.
+    #: Rows that a rewrite buffers for a row group, or sorts at a time, for each core.
     rows_bytes: int
     #: Deletes of one match that become an index in scratch: as much as the kernel can keep of files beside the heap.
     index_bytes: int
-    #: All that the child, its JVM and its tasks may use; 0 where that is not known.
+    #: All that the child, its JVM and its tasks may use; 0 if unknown.
     memory_bytes: int = 0
 
     @property
     def idle_bytes(self) -> int:
-        """What may be in use between two units: the heap, and half of the rest. More was not given back."""
+        """The memory that may be in use between two units: the heap, and half of the rest. More was not freed."""
         return self.heap_bytes + (self.memory_bytes - self.heap_bytes) // 2 if self.memory_bytes else 0
 
     @property
     def shuffle_tasks(self) -> int:
-        """Into how many parts Spark shuffles, and so the most tasks that write."""
+        """The number of partitions that Spark shuffles into, and so the most tasks that write."""
         return self.cores * 4
 
     @classmethod
     def of(cls, machine: Machine, *, cores: int = 0, heap_mb: int = 0, memory_mb: int = 0, children: int = 1) -> Self:
-        """Share a machine among ``children``; zeros are chosen by the machine.
+        """Share a machine among ``children``; zeros are derived from the machine.
 
         Raises:
-            ValueError: more is asked for than there is, or less than Spark needs.
+            ValueError: the request exceeds the machine, or is less than Spark needs.
         """
         if min(cores, heap_mb, memory_mb) < 0 or children < 1:
             raise ValueError("cores, heap and memory cannot be negative, and there is one child at least")
         memory = min(memory_mb * _MB, machine.memory) if memory_mb else machine.memory
         share = memory // children
-        heap = heap_mb * _MB if heap_mb else min(max(share // 3, _LEAST_HEAP), _MOST_HEAP)
-        if heap < _LEAST_HEAP:
-            raise ValueError(f"a heap of {heap // _MB} MB is less than Spark needs: {_LEAST_HEAP // _MB} MB at least")
+        heap = heap_mb * _MB if heap_mb else min(max(share // 3, _MIN_HEAP), _MAX_HEAP)
+        if heap < _MIN_HEAP:
+            raise ValueError(f"a heap of {heap // _MB} MB is less than Spark needs: {_MIN_HEAP // _MB} MB at least")
         if heap > share:
             raise ValueError(f"a heap of {heap // _MB} MB does not fit into {share // _MB} MB of memory")
         cores = cores or max(1, machine.cores // children)

@@ -42,7 +42,7 @@ def total_rows(scratch: Path) -> tuple[int, int]:
 
 
 def _append(path: Path, record: bytes) -> None:
-    """Append a short record, which is atomic, whoever else appends."""
+    """Append a short record, which is atomic among processes that append."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, record)

@@ -1,4 +1,4 @@
-"""Scratch space: one folder for each attempt, gone when it is over; leftovers of dead processes go with the next."""
+"""Scratch space: one folder for each attempt, deleted after it; the next one deletes the folders of dead processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Final
 import psutil
 
 _PREFIX: Final = "icefleet-scratch-"
-#: The start of a process is reckoned from the clock, which may be set meanwhile.
+#: The start of a process is computed from the clock, which may be set meanwhile.
 _CLOCK_SECONDS: Final = 60
 
 
 @contextmanager
 def scratch(root: Path | None = None) -> Iterator[Path]:
-    """A folder of this process below ``root`` (the system's temporary directory by default)."""
+    """Provide a folder of this process below ``root`` (the system's temporary directory by default)."""
     folder = folder_of_this_process(root or Path(tempfile.gettempdir()))
     try:
         yield folder
@@ -29,7 +29,7 @@ def scratch(root: Path | None = None) -> Iterator[Path]:
 
 
 def folder_of_this_process(root: Path) -> Path:
-    """A new folder that whoever takes one next removes, should this process die with it.
+    """Return a new folder; if this process dies, the next caller deletes it.
 
     Raises:
         OSError: ``root`` cannot be written to.
@@ -46,12 +46,12 @@ def _sweep(root: Path) -> None:
         host, _, owner = folder.name.removeprefix(_PREFIX).partition("@")
         pid, _, rest = owner.partition("@")
         started, _, _ = rest.partition("@")
-        if host == platform.node() and pid.isdigit() and started.isdigit() and not _lives(int(pid), int(started)):
+        if host == platform.node() and pid.isdigit() and started.isdigit() and not _is_alive(int(pid), int(started)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lives(pid: int, started: int) -> bool:
-    """Whether it is still that process: numbers come again, in containers at every start."""
+def _is_alive(pid: int, started: int) -> bool:
+    """Return whether it is still that process: process ids are reused, in containers at every start."""
     try:
         return bool(abs(psutil.Process(pid).create_time() - started) < _CLOCK_SECONDS)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""The Spark session of this process: made when it is first needed, one at a time, sized by the budget.
+"""The Spark session of this process: started when it is first needed, one at a time, sized by the budget.
 
 PySpark is imported with the first session: a process that never needs one does not wait for it.
 """
@@ -61,18 +61,18 @@ class _Current:
 
 
 _current: _Current | None = None
-#: Held by whoever makes or closes the session: a unit that comes while the session is warmed waits for it.
+#: Held while the session is started or closed: a unit that comes while the session is warmed waits for it.
 _lock = threading.RLock()
-#: Folders of sessions that are there or being made.
+#: Folders of sessions that exist or are being started.
 _folders: set[Path] = set()
-#: Seconds for the JVM and what it started to end by themselves.
-_PATIENCE: Final = 5.0
+#: Seconds for the JVM and its processes to end by themselves.
+_STOP_SECONDS: Final = 5.0
 
 
 def session(budget: Budget, spill: Path | None = None) -> SparkSession:
-    """The session of this process; a new one if there is none, or its JVM has died, or the budget is another.
+    """Return the session of this process; a new one if there is none, its JVM has died, or the budget has changed.
 
-    The JVM starts quietly: what it says, and what Python workers print, goes to a file beside the spilled data.
+    The JVM starts quietly: its output and that of Python workers goes to a file beside the spilled data.
 
     Args:
         budget: Cores and heap.
@@ -99,13 +99,13 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
 
 
 def running(budget: Budget) -> bool:
-    """Whether this process has a session of this budget; one that is being made does not count yet."""
+    """Return whether this process has a session of this budget; one that is being started does not count."""
     current = _current
     return current is not None and current.pid == os.getpid() and current.budget == budget
 
 
 def warm(budget: Budget, spill: Path | None = None) -> None:
-    """Make the session, and have it start the processes that run tasks: all that the first unit would wait for."""
+    """Start the session and its Python workers: all that the first unit would wait for."""
     with _lock:
         spark = session(budget, spill)
         spark.range(0, budget.cores, 1, budget.cores).mapInArrow(lambda batches: batches, "id long").collect()
@@ -127,14 +127,14 @@ def close() -> None:
 
 
 def end() -> None:
-    """End the JVM at once, also one that is just being started: this process is about to end without ``atexit``."""
+    """End the JVM at once, also one that is being started: this process is about to end without ``atexit``."""
     started = psutil.Process().children(recursive=True)
     for stop in (psutil.Process.terminate, psutil.Process.kill):
-        for process in filter(_runs, started):
+        for process in filter(_is_running, started):
             with suppress(psutil.Error):
                 stop(process)
-        deadline = time.monotonic() + _PATIENCE
-        while any(map(_runs, started)) and time.monotonic() < deadline:
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(map(_is_running, started)) and time.monotonic() < deadline:
             time.sleep(0.02)
     for folder in list(_folders):
         _discard(folder)
@@ -144,11 +144,11 @@ atexit.register(close)
 
 
 def _after_fork() -> None:
-    """What a process has forked from another is not its own: neither the session, nor whoever is making it."""
+    """Forget the session of the parent process, and the lock that one of its threads may hold."""
     global _current, _lock
     _current, _lock = None, threading.RLock()
     _folders.clear()
-    if (pyspark := sys.modules.get("pyspark")) is not None:  # it would share the other process's connection to its JVM
+    if (pyspark := sys.modules.get("pyspark")) is not None:  # it would share the parent's connection to its JVM
         pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
         pyspark.SparkContext._active_spark_context = None
 
@@ -181,8 +181,8 @@ def _discard(folder: Path) -> None:
     _folders.discard(folder)
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one that has is left to whoever started it, and waits to hear of it."""
+def _is_running(process: psutil.Process) -> bool:
+    """Return whether a process runs; a zombie waits for its parent and does not count."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -194,7 +194,7 @@ def _make(budget: Budget, folder: Path) -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    # One line for each connection and each task, which nobody has asked for.
+    # These log a line for each connection and each task.
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ["JAVA_HOME"] = str(find_java())
@@ -233,20 +233,20 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
         "spark.sql.adaptive.enabled": "true",
-        # Spark takes what Python reads for tiny; what is broadcast is decided by the number of keys alone.
+        # Spark assumes that what Python reads is tiny; the number of keys alone decides what is broadcast.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     }
 
 
 def _import_path() -> list[str]:
-    """Where this process imports from; folders with another `workers`, which were added since, come last."""
+    """Return the import path of this process; folders with another `workers` package come last."""
     entries = list(dict.fromkeys([*(str(Path(entry).absolute()) for entry in sys.path), str(_ROOT)]))
     return sorted(entries, key=_hides)
 
 
 def _hides(entry: str) -> bool:
-    """Whether Python workers would find a module of another in a folder, in the place of this package."""
+    """Return whether Python workers would find another package of this name in a folder."""
     spec = PathFinder.find_spec(_PACKAGE, [entry])
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / _PACKAGE
 

@@ -1,7 +1,7 @@
 """Reading of Parquet row groups in batches that are bounded by what their rows take in memory, not in the file.
 
 A dictionary holds a long value once, however many rows have it, and a list of equal values takes next to nothing: a
-file of some hundred kilobytes can unfold to gigabytes. What rows may take is therefore worked out from the widths of
+file of some hundred kilobytes can unfold to gigabytes. What rows may take is therefore computed from the widths of
 types, the longest value of each dictionary, and the bytes of all pages. Arrow then decodes a few rows at a time, and
 small steps are put together into batches.
 """
@@ -81,7 +81,7 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         if self._is_even(group, columns):
             yield from (batch for batch in read if batch.num_rows)
             return
-        gathered = _Gathered(most_bytes, most_rows)
+        buffer = _BatchBuffer(most_bytes, most_rows)
         while (batch := next(read, None)) is not None:
             if not batch.num_rows:
                 continue
@@ -89,10 +89,10 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
                 yield batch  # takes more than it says, once it is decoded
                 continue
             size = batch.nbytes + added * batch.num_rows
-            yield from gathered.add(batch, size)
+            yield from buffer.add(batch, size)
             step = min(most_step, 2 * step, max(1, batch.num_rows * most_bytes // max(1, size)))
             self.reader.set_batch_size(step)
-        yield from gathered.rest()
+        yield from buffer.flush()
 
     def _is_even(self, group: int, columns: Sequence[str]) -> bool:
         """Whether all rows take the same, so that no batch needs a look at what it takes."""
@@ -166,8 +166,8 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         return found
 
 
-class _Gathered:
-    """Small batches that are put together."""
+class _BatchBuffer:
+    """Combines small batches."""
 
     def __init__(self, most_bytes: int, most_rows: int) -> None:
         self._most_bytes = most_bytes
@@ -177,17 +177,17 @@ class _Gathered:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-        """Take a batch; give those that are worth it, and what would grow too large with it."""
+        """Add a batch; yield what is large enough, and what would grow too large with it."""
         if self._bytes + size > self._most_bytes or self._rows + batch.num_rows > self._most_rows:
-            yield from self.rest()
+            yield from self.flush()
         self._waiting.append(batch)
         self._bytes += size
         self._rows += batch.num_rows
         if self._rows >= _WORTH_ROWS or self._bytes >= self._most_bytes // _WORTH_PART:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give what waits."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is buffered."""
         waiting, self._waiting, self._bytes, self._rows = self._waiting, [], 0, 0
         if waiting:
             yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
