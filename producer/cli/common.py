@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from producer.broker.registry import JobRegistry
-from producer.cli import render as view
+from producer.cli import render
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.redaction import masked
 from producer.fleet import Fleet
@@ -80,7 +80,7 @@ def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
     try:
         return connected(fleet), False
     except Refused as error:
-        view.show_warning(f"{error} What follows is from the tables' own storage and history.")
+        render.show_warning(f"{error} What follows is from the tables' own storage and history.")
         return Fleet(fleet.settings.model_copy(update={"broker_url": "", "board_url": ""})), True
 
 
@@ -106,7 +106,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         with suggesting(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
         check_request(table, request)  # refuse before a job exists what planning would refuse
-        with view.bar(request.table, quiet=as_json or no_wait) as bar:
+        with render.bar(request.table, quiet=as_json or no_wait) as bar:
             job = fleet.submit(request, on_progress=bar.update)
             if no_wait:
                 queued = {"job": job.id, "table": request.table, "status": "queued"}
@@ -155,7 +155,7 @@ def show(report: Report, as_json: bool) -> None:
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
-        view.show_report(report)
+        render.show_report(report)
 
 
 def end(report: Report, as_json: bool) -> NoReturn:
@@ -169,7 +169,7 @@ def fail(error: IcefleetError, as_json: bool) -> NoReturn:
     if as_json:
         print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
     else:
-        view.show_error(error)
+        render.show_error(error)
     sys.exit(error.exit_status)
 
 

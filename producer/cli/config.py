@@ -7,7 +7,7 @@ import os
 import click
 from pyiceberg.utils.config import Config
 
-from producer.cli import render as view
+from producer.cli import render
 from producer.cli.common import JSON, print_json
 from producer.common.redaction import masked
 from producer.common.settings import Settings
@@ -35,7 +35,7 @@ def config(as_json: bool) -> None:
         keys = ("setting", "value", "from", "description")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
-        view.show_settings(rows)
+        render.show_settings(rows)
 
 
 def _source(name: str, source: str) -> str:

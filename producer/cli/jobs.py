@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from producer.cli import render as view
+from producer.cli import render
 from producer.cli.common import JOB, JSON, connected, end, print_json, reachable, show, suggesting
+from producer.cli.job_list import CHOICES, JobLine, job_lines
 from producer.common.errors import Reason, Refused
 from producer.fleet import Fleet
 from producer.job import Job
-from producer.job_list import CHOICES, JobLine, job_lines
 
 
 @click.command()
@@ -41,7 +41,7 @@ def status(job: str, as_json: bool) -> None:
         files = {"files_done": now.files_done, "files": now.files}
         print_json({**line, **files, "holders": [asdict(holder) for holder in now.holders]})
     elif now is not None:
-        view.show_progress(job, now)
+        render.show_progress(job, now)
 
 
 @click.command()
@@ -55,7 +55,7 @@ def watch(job: str, as_json: bool) -> None:
       icefleet watch $(icefleet convert db.events --no-wait)
     """
     found = connected(Fleet()).job(job)
-    with view.bar(found.name.table, quiet=as_json) as bar:
+    with render.bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
 
@@ -88,7 +88,7 @@ def resume(job: str, as_json: bool) -> None:
       icefleet resume convert:default:db.events:20240501T101500-1a2b3c4d
     """
     found: Job = connected(Fleet()).job(job).resume()
-    with view.bar(found.name.table, quiet=as_json) as bar:
+    with render.bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
 
@@ -126,4 +126,4 @@ def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limi
     if as_json:
         print_json([line.as_json() for line in lines])
     else:
-        view.show_jobs(lines)
+        render.show_jobs(lines)

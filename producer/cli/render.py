@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from producer.broker.leases import Holder
+from producer.cli.job_list import JobLine
 from producer.common.sizes import count_text
 from producer.job import Progress as JobProgress
-from producer.job_list import JobLine
 from producer.model.job import Report, Status
 from producer.model.plan import Plan, UnitHeader
 from producer.planning.operations import OPERATIONS

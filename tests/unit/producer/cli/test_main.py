@@ -25,14 +25,14 @@ from pyiceberg.types import LongType, NestedField, StringType
 from rich.console import Console
 
 from producer.broker.leases import Holder
-from producer.cli import render as view
+from producer.cli import render
+from producer.cli.job_list import JobLine
 from producer.cli.main import main
 from producer.common.errors import Refused
 from producer.common.settings import PREFIX, Settings
 from producer.engine import ProgressCallback
 from producer.fleet import Fleet
 from producer.job import Progress
-from producer.job_list import JobLine
 from producer.model.job import Report, Request, Status
 from producer.planning.compact.options import NAMES
 from tasks.testing import StreamTable
@@ -342,7 +342,7 @@ class TestTables:
         self, line: JobLine, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("COLUMNS", columns)
-        view.show_jobs([line])
+        render.show_jobs([line])
         _, _, row = (text for text in capsys.readouterr().out.splitlines() if text.strip())
         assert row.split()[0] == self.LONG
         assert "default" in row
@@ -355,8 +355,8 @@ class TestTables:
     def test_terminals(self, line: JobLine, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = io.StringIO()
         terminal = Console(file=seen, force_terminal=True, no_color=True, width=width, soft_wrap=True, highlight=False)
-        monkeypatch.setattr(view, "out", terminal)
-        view.show_jobs([line])
+        monkeypatch.setattr(render, "out", terminal)
+        render.show_jobs([line])
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in seen.getvalue().splitlines()]
         assert any(self.LONG in text.split() for text in lines), "the id is in one piece, with space around it"
         assert "partial" in seen.getvalue()
@@ -418,7 +418,7 @@ class TestConvert:
     def test_one_is_not_many(self, dvs: int, files: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
         positions = 1 if dvs or files else 0
         counts = {"added_dvs": dvs, "added_position_delete_files": files, "added_position_deletes": positions}
-        view.show_report(
+        render.show_report(
             Report(
                 job=ENDED,
                 table="db.t",
@@ -778,7 +778,7 @@ class TestJobs:
             unit=3, partition="p=[a]", worker="w@host", since=0.0, seen=9.0, silent=2.4, files_done=40, files=96
         )
         now = Progress(Status.STAGING, 1, 2, files_done=44, files=100, holders=(holder,))
-        view.show_progress(ENDED, now)
+        render.show_progress(ENDED, now)
         first, second = capsys.readouterr().out.splitlines()
         assert first == f"{ENDED}: staging, 1 of 2 units, 44 of 100 files"
         assert second.startswith("  unit 3 (p=[a]): w@host since ")
