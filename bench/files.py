@@ -8,7 +8,8 @@ from dataclasses import astuple, dataclass
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 
 
 @dataclass(frozen=True, slots=True)

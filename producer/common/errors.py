@@ -79,5 +79,5 @@ class Failed(IcefleetError):
     """Gave up after the attempts that the settings allow."""
 
 
-class Elsewhere(Failed):
+class OutsideTable(Failed):
     """A message or a record leads out of the table that its job is about: nothing there is touched."""

@@ -1,68 +1,77 @@
-"""Where the files of a table may lie: what a record or a message names elsewhere is neither committed nor deleted."""
+"""Access to a table's storage: where its files may lie, and how they are written and deleted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self
+from functools import partial
+from typing import Final, Self, TypeVar
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 
-from producer.common.errors import Elsewhere
+from producer.common.errors import OutsideTable
 
-#: Properties by which a table has its files elsewhere than below its location.
-_PROPERTIES: Final = (
+A = TypeVar("A")
+B = TypeVar("B")
+
+#: Properties that place files of a table outside of its location.
+LOCATION_PROPERTIES: Final = (
     "write.data.path",
     "write.metadata.path",
     "write.object-storage.path",
     "write.folder-storage.path",
 )
+#: Storage operations that run at a time.
+_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Folders, below which all files of one table are written."""
+class TableLocations:
+    """The folders that hold all files of one table."""
 
     roots: tuple[str, ...]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> Self:
-        """Those of a table."""
-        named = (metadata.properties.get(name) for name in _PROPERTIES)
-        return cls.at(metadata.location, *(root for root in named if root))
+        """Return the locations of a table."""
+        configured = (metadata.properties.get(name) for name in LOCATION_PROPERTIES)
+        return cls.at(metadata.location, *(root for root in configured if root))
 
     @classmethod
     def at(cls, *roots: str) -> Self:
-        """Those of a table that is gone, as far as they are known."""
-        return cls(tuple(_plain(root) for root in roots))
+        """Return the locations of a table that cannot be loaded, from the folders that are known."""
+        return cls(tuple(_normalize(root) for root in roots))
 
-    def hold(self, path: str) -> bool:
-        """Whether a path lies in one of them, and nothing in it leads out again."""
-        plain = _plain(path)
-        return ".." not in plain.split("/") and any(plain.startswith(f"{root}/") for root in self.roots)
+    def contain(self, path: str) -> bool:
+        """Whether a path lies below one of the folders; one with ``..`` never does."""
+        normalized = _normalize(path)
+        return ".." not in normalized.split("/") and any(normalized.startswith(f"{root}/") for root in self.roots)
 
 
-class Fenced(FileIO):
-    """Access to one table's files, by which nothing is written or deleted outside of its places.
+class FencedFileIO(FileIO):
+    """Access to one table's files that writes and deletes nothing outside of the table's locations.
 
-    Whatever a plan, a record or a table's property makes of a path: this is where it ends. Files are read anywhere,
-    since a table may refer to files that it was given from elsewhere.
+    Plans, records and table properties all name paths; this is where each path is checked. Files are read anywhere,
+    because a table may refer to files that were added to it from elsewhere.
     """
 
-    def __init__(self, io: FileIO, places: Places) -> None:
+    def __init__(self, io: FileIO, locations: TableLocations) -> None:
         super().__init__(io.properties)
         self._io = io
-        self._places = places
+        self._locations = locations
 
     def new_input(self, location: str) -> InputFile:
-        """A file to be read."""
+        """Return a file to read."""
         return self._io.new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        """A file to be written.
+        """Return a file to write.
 
         Raises:
-            Elsewhere: it would lie outside of the table.
+            OutsideTable: The file would lie outside of the table.
         """
         self._check(location, "written")
         return self._io.new_output(location)
@@ -71,17 +80,50 @@ class Fenced(FileIO):
         """Delete a file.
 
         Raises:
-            Elsewhere: it lies outside of the table.
+            OutsideTable: The file lies outside of the table.
         """
         self._check(location if isinstance(location, str) else location.location, "deleted")
         self._io.delete(location)
 
-    def _check(self, path: str, what: str) -> None:
-        if not self._places.hold(path):
-            raise Elsewhere(f"{path} lies outside of the table's locations: it is not {what}.")
+    def _check(self, path: str, action: str) -> None:
+        if not self._locations.contain(path):
+            raise OutsideTable(f"{path} lies outside of the table's locations: it is not {action}.")
 
 
-def _plain(path: str) -> str:
-    """One spelling of the several that local paths have."""
+def write_file(io: FileIO, path: str, contents: bytes) -> None:
+    """Write a whole file, in place of one that exists."""
+    with io.new_output(path).create(overwrite=True) as stream:
+        stream.write(contents)
+
+
+def delete_if_exists(io: FileIO, path: str) -> None:
+    """Delete a file if it exists."""
+    with suppress(FileNotFoundError):
+        io.delete(path)
+
+
+def delete_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete those of the files that exist, in parallel."""
+    map_parallel(partial(delete_if_exists, io), paths)
+
+
+def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete those of the files that exist, one after another.
+
+    Raises:
+        Exception: A file cannot be deleted. Those after it stay, so that another try finds all that are left by them.
+    """
+    for path in paths:
+        delete_if_exists(io, path)
+
+
+def map_parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
+    """Return ``function`` of each value, in order; many calls at a time, because storage is slow but parallel."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(function, values))
+
+
+def _normalize(path: str) -> str:
+    """Return one spelling of a local path, which has several."""
     local = path.removeprefix("file://").removeprefix("file:") if path.startswith("file:") else path
     return local.rstrip("/")

@@ -1,6 +1,6 @@
 """The codecs of Avro container files (https://avro.apache.org, Required and Optional Codecs).
 
-PyIceberg's own need packages that an installation may lack, and unpack a block into whatever memory it takes.
+PyIceberg's own codecs need packages that an installation may lack, and do not limit the memory that a block takes.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-#: What a block may hold whatever its size, and else for each of its bytes: entries of manifests repeat each other, but
-#: codecs go up to a thousand and more.
-_ANY_BLOCK: Final = 32 << 20
-_MOST_RATIO: Final = 100
-#: Bytes that are unpacked at a time.
-_PIECE: Final = 1 << 20
-#: Memory that a decoder of xz may ask for.
+#: Limit of the decompressed size of a block: a base and a ratio. Entries of manifests repeat each other, but a codec
+#: may compress a thousandfold and more.
+_BASE_LIMIT: Final = 32 << 20
+_MAX_RATIO: Final = 100
+#: Bytes that are decompressed at a time.
+_CHUNK: Final = 1 << 20
+#: Memory that an xz decoder may use.
 _XZ_MEMORY: Final = 128 << 20
 _CHECKSUM: Final = 4
 
-_Unpack = Callable[[bytes, int], bytes]
+_Decompress = Callable[[bytes, int], bytes]
 
 
 class Codec(NamedTuple):
-    """One codec; :attr:`pack` takes a block and a level, which is the codec's usual one where it is None."""
+    """One codec."""
 
-    pack: Callable[[bytes, int | None], bytes]
-    unpack: _Unpack
+    #: Takes a block and a level; None is the codec's default level.
+    compress: Callable[[bytes, int | None], bytes]
+    #: Takes a block and the largest size that it may have.
+    decompress: _Decompress
 
-    def unpacked(self, block: bytes) -> bytes:
-        """A block without its compression.
+    def decompress_limited(self, block: bytes) -> bytes:
+        """Decompress a block.
 
         Raises:
-            ValueError: it is not whole, or was made to fill the memory of who reads it.
+            ValueError: The block is truncated, or decompresses to so much that it may be meant to exhaust memory.
         """
-        return self.unpack(block, _ANY_BLOCK + _MOST_RATIO * len(block))
+        return self.decompress(block, _BASE_LIMIT + _MAX_RATIO * len(block))
 
 
 class _Decompressor(Protocol):
@@ -48,23 +50,16 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
 
 
-def _one_stream(decompressor: Callable[[], _Decompressor]) -> _Unpack:
-    def unpack(block: bytes, most: int) -> bytes:
+def _decompress_with(decompressor: Callable[[], _Decompressor]) -> _Decompress:
+    def decompress(block: bytes, limit: int) -> bytes:
         stream = decompressor()
-        plain = stream.decompress(block, most)
+        data = stream.decompress(block, limit)
         if not stream.eof:
-            raise _unfinished(block, plain, most)
-        return plain
+            problem = "holds more than" if len(data) >= limit else "ends before its end, after"
+            raise ValueError(f"a block of {len(block)} bytes {problem} {len(data)} bytes")
+        return data
 
-    return unpack
-
-
-def _inflate(block: bytes, most: int) -> bytes:
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    plain = stream.decompress(block, most)
-    if not stream.eof:
-        raise _unfinished(block, plain, most)
-    return plain
+    return decompress
 
 
 def _deflate(block: bytes, level: int | None) -> bytes:
@@ -72,64 +67,59 @@ def _deflate(block: bytes, level: int | None) -> bytes:
     return stream.compress(block) + stream.flush()
 
 
-def _pack_snappy(block: bytes, level: int | None) -> bytes:
-    """Snappy's bytes, followed by the CRC-32 of what they hold."""
-    packed = pa.compress(block, codec="snappy", asbytes=True)
-    return bytes(packed) + zlib.crc32(block).to_bytes(_CHECKSUM, "big")
+def _compress_snappy(block: bytes, level: int | None) -> bytes:
+    """Return Snappy's bytes, followed by the CRC-32 of the uncompressed block."""
+    compressed = pa.compress(block, codec="snappy", asbytes=True)
+    return bytes(compressed) + zlib.crc32(block).to_bytes(_CHECKSUM, "big")
 
 
-def _unpack_snappy(block: bytes, most: int) -> bytes:
-    packed, checksum = block[:-_CHECKSUM], block[-_CHECKSUM:]
-    size = _stated_size(packed)
-    if size > most:
-        raise ValueError(f"a block of {len(block)} bytes holds more than {most} bytes")
-    plain = bytes(pa.decompress(packed, decompressed_size=size, codec="snappy", asbytes=True))
-    if zlib.crc32(plain).to_bytes(_CHECKSUM, "big") != checksum:
+def _decompress_snappy(block: bytes, limit: int) -> bytes:
+    compressed, checksum = block[:-_CHECKSUM], block[-_CHECKSUM:]
+    size = _snappy_size(compressed)
+    if size > limit:
+        raise ValueError(f"a block of {len(block)} bytes holds more than {limit} bytes")
+    data = bytes(pa.decompress(compressed, decompressed_size=size, codec="snappy", asbytes=True))
+    if zlib.crc32(data).to_bytes(_CHECKSUM, "big") != checksum:
         raise ValueError("a block does not have its checksum")
-    return plain
+    return data
 
 
-def _stated_size(packed: bytes) -> int:
-    """What a snappy block says of its size, the first number in it: seven bits a byte, the lowest first."""
+def _snappy_size(compressed: bytes) -> int:
+    """Return the uncompressed size, the first number in a Snappy block: seven bits a byte, the lowest first."""
     size = 0
-    for place, octet in enumerate(packed[:5]):
+    for place, octet in enumerate(compressed[:5]):
         size |= (octet & 0x7F) << 7 * place
         if octet < 0x80:
             return size
     raise ValueError("a block does not say how long it is")
 
 
-def _pack_zstandard(block: bytes, level: int | None) -> bytes:
+def _compress_zstandard(block: bytes, level: int | None) -> bytes:
     return bytes(pa.Codec("zstd", compression_level=level).compress(block, asbytes=True))
 
 
-def _unpack_zstandard(block: bytes, most: int) -> bytes:
+def _decompress_zstandard(block: bytes, limit: int) -> bytes:
     if not block:
-        raise ValueError("an empty block is none of zstandard")
-    pieces, size = [], 0
+        raise ValueError("an empty block is not a zstandard block")
+    chunks, size = [], 0
     with pa.CompressedInputStream(pa.BufferReader(block), "zstd") as stream:
-        while piece := stream.read(_PIECE):
-            pieces.append(piece)
-            size += len(piece)
-            if size > most:
-                raise ValueError(f"a block of {len(block)} bytes holds more than {most} bytes")
-    return b"".join(pieces)
+        while chunk := stream.read(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise ValueError(f"a block of {len(block)} bytes holds more than {limit} bytes")
+    return b"".join(chunks)
 
 
-def _unfinished(block: bytes, plain: bytes, most: int) -> ValueError:
-    grows = "holds more than" if len(plain) >= most else "ends before its end, after"
-    return ValueError(f"a block of {len(block)} bytes {grows} {len(plain)} bytes")
-
-
-#: By Avro's names.
+#: The codecs by their Avro names.
 CODECS: Final[Mapping[str, Codec]] = {
-    "null": Codec(lambda block, level: block, lambda block, most: block),
-    "deflate": Codec(_deflate, _inflate),
-    "snappy": Codec(_pack_snappy, _unpack_snappy),
-    "zstandard": Codec(_pack_zstandard, _unpack_zstandard),
-    "bzip2": Codec(lambda block, level: bz2.compress(block), _one_stream(bz2.BZ2Decompressor)),
+    "null": Codec(lambda block, level: block, lambda block, limit: block),
+    "deflate": Codec(_deflate, _decompress_with(lambda: zlib.decompressobj(-zlib.MAX_WBITS))),
+    "snappy": Codec(_compress_snappy, _decompress_snappy),
+    "zstandard": Codec(_compress_zstandard, _decompress_zstandard),
+    "bzip2": Codec(lambda block, level: bz2.compress(block), _decompress_with(bz2.BZ2Decompressor)),
     "xz": Codec(
         lambda block, level: lzma.compress(block),
-        _one_stream(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+        _decompress_with(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
     ),
 }

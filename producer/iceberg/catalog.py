@@ -1,4 +1,4 @@
-"""Opening of tables through PyIceberg's catalogs, with errors that say what to do."""
+"""Open tables through PyIceberg's catalogs, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -23,68 +23,73 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.redaction import learn
-from producer.iceberg.unsupported_columns import unloadable_column
+from producer.iceberg.unsupported_metadata import unloadable_column
 
 
 def open_catalog(name: str) -> Catalog:
-    """The catalog that PyIceberg's configuration knows by ``name``.
+    """Return a catalog of PyIceberg's configuration.
 
     Raises:
-        Refused: there is no such catalog, or it does not answer.
+        Refused: The configuration has no such catalog, or the catalog does not answer.
     """
     try:
         return load_catalog(name)
     except (ValueError, ModuleNotFoundError) as error:
-        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_others(name)}"
+        hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_configured_names(name)}"
         raise Refused(
-            Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_line(error)})."
+            Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_first_line(error)})."
         ) from error
     except Exception as error:  # each kind of catalog raises what its client raises
-        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {_line(error)}") from error
+        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {_first_line(error)}") from error
 
 
 def open_table(catalog: str, table: str) -> Table:
-    """A freshly loaded table.
+    """Load a table.
 
     Raises:
-        Refused: there is no such catalog or table, access is denied, or its version or a column type is not known.
-        Corrupt: the table's metadata file is missing or cannot be read.
+        Refused: There is no such catalog or table, access is denied, or the table's version or the type of a column is
+            not supported.
+        Corrupt: The table's metadata file is missing or cannot be read.
     """
     opened = open_catalog(catalog)
     try:
         loaded = _load(opened, table)
-        learn(loaded.io.properties)  # with credentials that the catalog hands out
+        learn(loaded.io.properties)  # may hold credentials that the catalog vends
         return loaded
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
-        raise Refused(Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_line(error)}.") from error
+        raise Refused(
+            Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_first_line(error)}."
+        ) from error
     except (ValidationError, pydantic.ValidationError) as error:
         if (column := unloadable_column(error)) is not None:
             name, type_ = column
             sentence = f"Column {name} of {table} is of type {type_}: tables with such columns are not read so far."
             raise Refused(Reason.COLUMN_TYPE, sentence) from error
-        kind, message = _first(error)
-        if kind == "union_tag_invalid":  # PyIceberg tells versions apart by this field
+        kind, message = _first_problem(error)
+        if kind == "union_tag_invalid":  # PyIceberg's model is a union by format version
             sentence = f"{table} has a format version that is not supported: versions 2 and 3 are."
             raise Refused(Reason.FORMAT_VERSION, sentence) from error
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
-        raise Corrupt(f"The metadata file of {table} is missing: {_line(error)}") from error
+        raise Corrupt(f"The metadata file of {table} is missing: {_first_line(error)}") from error
     except OSError:
-        raise  # requests says so of answers that are no JSON, which are ValueErrors to it too
+        raise  # requests raises it for an answer that is not JSON, as a ValueError too; the next answer may be sound
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise Corrupt(f"The metadata of {table} cannot be read: {type(error).__name__}: {_line(error)}.") from error
+        raise Corrupt(
+            f"The metadata of {table} cannot be read: {type(error).__name__}: {_first_line(error)}."
+        ) from error
 
 
 @retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)
 def _load(catalog: Catalog, table: str) -> Table:
-    """Load a table; again when its metadata file is gone, which a commit that was quicker may have deleted."""
+    """Load a table; try again if its metadata file is missing, because a concurrent commit may have deleted it."""
     return catalog.load_table(table)
 
 
 def table_names(catalog: Catalog) -> Iterator[str]:
-    """Every table of a catalog, nested namespaces included."""
+    """Yield the name of every table of a catalog, also in nested namespaces."""
     pending: list[Identifier] = list(catalog.list_namespaces())
     while pending:
         namespace = pending.pop()
@@ -93,45 +98,45 @@ def table_names(catalog: Catalog) -> Iterator[str]:
         try:
             pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
         except (NotImplementedError, NoSuchNamespaceError):
-            continue  # this kind of catalog has no nested namespaces
+            continue  # this catalog has no nested namespaces
 
 
 def nearest_table(catalog: str, table: str) -> str | None:
-    """The table whose name is most like one that does not exist; None if none is, or nobody may list them."""
+    """Return the table whose name is most like one that does not exist, or None if none is or they cannot be listed."""
     namespace, _, name = table.rpartition(".")
     try:
         opened = open_catalog(catalog)
         namespaces = [".".join(found) for found in opened.list_namespaces()]
         like = [namespace, *get_close_matches(namespace, namespaces, n=2)]
-        found = [".".join(found) for space in dict.fromkeys(like) for found in _listed(opened, space)]
-    except Exception:  # it is a suggestion, and whoever may load a table need not have the right to list
+        found = [".".join(found) for space in dict.fromkeys(like) for found in _list_tables(opened, space)]
+    except Exception:  # this is only a suggestion, and a user who may load tables need not be allowed to list them
         return None
     close = get_close_matches(table, found, n=1, cutoff=0.7)
     return next(iter(close or [other for other in found if other.rpartition(".")[2] == name]), None)
 
 
-def _listed(catalog: Catalog, namespace: str) -> list[Identifier]:
+def _list_tables(catalog: Catalog, namespace: str) -> list[Identifier]:
     try:
         return catalog.list_tables(namespace)
     except NoSuchNamespaceError:
         return []
 
 
-def _others(name: str) -> str:
-    """The catalogs that are configured, where one is not."""
+def _configured_names(name: str) -> str:
+    """Return a hint with the names of the configured catalogs, for one that is not configured."""
     known = Config().get_known_catalogs()
     return f", or name one that is configured: {', '.join(known)}" if known and name not in known else ""
 
 
-def _first(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:
-    """What is wrong first, by pydantic's name of it and in a sentence."""
-    for told in (error, error.__cause__):
-        if isinstance(told, pydantic.ValidationError):
-            first = told.errors()[0]
+def _first_problem(error: ValidationError | pydantic.ValidationError) -> tuple[str, str]:
+    """Return the kind and the message of the first problem that pydantic found."""
+    for candidate in (error, error.__cause__):
+        if isinstance(candidate, pydantic.ValidationError):
+            first = candidate.errors()[0]
             return first["type"], first["msg"]
-    return "", _line(error)
+    return "", _first_line(error)
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -1,40 +1,209 @@
-"""Manifest entries: what a snapshot adds, keeps and removes, and how each is written down."""
+"""Entries of manifests: the files that a snapshot has, adds and removes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DataFile,
+    DataFileContent,
+    FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
+    ManifestFile,
     data_file_with_partition,
     manifest_entry_schema_with_data_file,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
-from producer.iceberg.manifest_reader import LiveFile
-from producer.iceberg.partitions import PartitionKey, decode_partition, partition_key, partition_type
-from producer.model.plan import Scope
+from producer.iceberg.column_bounds import TRUNCATED_LENGTH
+from producer.iceberg.partitions import PartitionKey, partition_key
 
-_EQUALITY_IDS = 135
-_REFERENCED_DATA_FILE = 143
+#: Field id of the column of position delete files that names the data file (spec, Reserved Field IDs).
+FILE_PATH_ID: Final = 2147483546
+
+_EQUALITY_IDS_ID: Final = 135
+
+#: Positions of the fields of a data file's record, by name.
+DATA_FILE_POSITIONS: Final = {field.name: position for position, field in enumerate(DATA_FILE_TYPE[3].fields)}
+_FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
+_REFERENCED_DATA_FILE: Final = DATA_FILE_POSITIONS["referenced_data_file"]
+_CONTENT_OFFSET: Final = DATA_FILE_POSITIONS["content_offset"]
+_CONTENT_SIZE: Final = DATA_FILE_POSITIONS["content_size_in_bytes"]
+
+#: How the names of data files end; a truncated bound seldom ends so.
+_FILE_EXTENSIONS: Final = (".parquet", ".avro", ".orc")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveFile:
+    """A data file, delete file or deletion vector that is part of a snapshot.
+
+    The fields that an entry inherits from its manifest are filled in: snapshot id, both sequence numbers and, for data
+    files of format version 3, the first row id (spec, Sequence Number Inheritance, Row Lineage). The file sequence
+    number of an existing file is optional and not inherited.
+    """
+
+    #: The manifest entry, as a record of format version 3 whatever the manifest's version.
+    entry: ManifestEntry
+    #: The manifest that holds the entry.
+    manifest: ManifestFile
+    #: Spec id and partition tuple, hashable.
+    partition_key: PartitionKey
+
+    @property
+    def data_file(self) -> DataFile:
+        """The record of the file, with the fields of format version 3."""
+        return self.entry.data_file
+
+    @property
+    def path(self) -> str:
+        """Full path, as the manifest spells it."""
+        return self.entry.data_file.file_path
+
+    @property
+    def content(self) -> DataFileContent:
+        """Data, position deletes (vectors too) or equality deletes."""
+        # Version 1 has no content; PyIceberg fills it in as a plain number.
+        return DataFileContent(self.entry.data_file.content)
+
+    @property
+    def format(self) -> FileFormat:
+        """The file format."""
+        return self.entry.data_file.file_format
+
+    @property
+    def spec_id(self) -> int:
+        """Id of the partition spec of the file, which may be a historic one."""
+        return self.manifest.partition_spec_id
+
+    @property
+    def partition(self) -> Record:
+        """Partition tuple of that spec."""
+        return self.entry.data_file.partition
+
+    @property
+    def sequence_number(self) -> int:
+        """Data sequence number."""
+        return self.entry.sequence_number or 0
+
+    @property
+    def file_sequence_number(self) -> int | None:
+        """Sequence number of the snapshot that added the file; None if a rewritten manifest lacks it."""
+        number: int | None = self.entry.file_sequence_number
+        return number
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Id of the snapshot that added the file."""
+        return self.entry.snapshot_id
+
+    @property
+    def record_count(self) -> int:
+        """Number of rows; for a vector, its cardinality."""
+        return self.entry.data_file.record_count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file; for a vector, of the Puffin file that holds it."""
+        return self.entry.data_file.file_size_in_bytes
+
+    @property
+    def equality_ids(self) -> tuple[int, ...]:
+        """Field ids that an equality delete compares; empty for other files."""
+        return tuple(self.entry.data_file.equality_ids or ())
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether this is a deletion vector."""
+        return self.format == FileFormat.PUFFIN
+
+    @property
+    def referenced_data_file(self) -> str | None:
+        """The one data file that a delete applies to, or None if it may name several.
+
+        A position delete file without the field has it as equal bounds of its ``file_path`` column, if they are a whole
+        path: some writers truncate bounds, and paths of several files begin alike.
+        """
+        data_file = self.entry.data_file
+        explicit: str | None = data_file[_REFERENCED_DATA_FILE]
+        if explicit is not None or data_file.content != DataFileContent.POSITION_DELETES:
+            return explicit
+        lower = (data_file.lower_bounds or {}).get(FILE_PATH_ID)
+        upper = (data_file.upper_bounds or {}).get(FILE_PATH_ID)
+        return _whole_path(lower) if lower is not None and lower == upper else None
+
+    @property
+    def content_offset(self) -> int | None:
+        """Offset of a vector's blob in its Puffin file."""
+        offset: int | None = self.entry.data_file[_CONTENT_OFFSET]
+        return offset
+
+    @property
+    def content_size(self) -> int | None:
+        """Bytes of a vector's blob."""
+        size: int | None = self.entry.data_file[_CONTENT_SIZE]
+        return size
+
+    @property
+    def first_row_id(self) -> int | None:
+        """Row id of a data file's first row; None for rows that are older than format version 3."""
+        row_id: int | None = self.entry.data_file[_FIRST_ROW_ID]
+        return row_id
+
+    @property
+    def lower_bounds(self) -> dict[int, bytes]:
+        """Serialized lower bounds by field id, possibly truncated; empty if not recorded."""
+        return self.entry.data_file.lower_bounds or {}
+
+    @property
+    def upper_bounds(self) -> dict[int, bytes]:
+        """Serialized upper bounds by field id, possibly truncated; empty if not recorded."""
+        return self.entry.data_file.upper_bounds or {}
+
+    @property
+    def value_counts(self) -> dict[int, int]:
+        """Number of values by field id, with nulls and NaN; empty if not recorded."""
+        return self.entry.data_file.value_counts or {}
+
+    @property
+    def null_value_counts(self) -> dict[int, int]:
+        """Number of nulls by field id; empty if not recorded."""
+        return self.entry.data_file.null_value_counts or {}
+
+    @property
+    def nan_value_counts(self) -> dict[int, int]:
+        """Number of NaN values by field id; empty if not recorded."""
+        return self.entry.data_file.nan_value_counts or {}
+
+    @property
+    def identity(self) -> tuple[str, int | None]:
+        """A unique key within a snapshot: vectors may share a Puffin file."""
+        return self.path, self.content_offset
+
+
+def _whole_path(bound: bytes) -> str | None:
+    """Return the path in a bound, or None if the bound may be truncated."""
+    try:
+        path = bound.decode("utf-8")
+    except UnicodeDecodeError:  # truncated within a character
+        return None
+    return path if len(path) > TRUNCATED_LENGTH and path.lower().endswith(_FILE_EXTENSIONS) else None
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
     """A data file, delete file or deletion vector that a snapshot adds."""
 
-    #: Record with the fields of format version 3, whatever the table's; its first row id is null.
+    #: A record of format version 3, whatever the table's version; its first row id is null.
     data_file: DataFile
-    #: Spec it was written under; the partition tuple is one of that spec's.
+    #: The partition spec of the file; the partition tuple is one of that spec.
     spec_id: int
-    #: Data sequence number, for rewritten rows that are older than the snapshot; None is the snapshot's own.
+    #: Data sequence number, for rewritten rows that are older than the snapshot; None inherits the snapshot's.
     sequence_number: int | None = None
 
     @property
@@ -44,37 +213,17 @@ class NewFile:
 
 
 def new_data_file(**fields: Any) -> DataFile:
-    """Record of a file with the fields of format version 3, by their names in the spec; those left out are null."""
-    return DataFile.from_args(_table_format_version=3, **fields)
+    """Return the record of a file, with the fields of format version 3 by their names in the spec; others are null."""
+    return DataFile(*(fields.get(field.name, field.initial_default) for field in DATA_FILE_TYPE[3].fields))
 
 
-def partition_of(metadata: TableMetadata, scope: Scope) -> Record:
-    """The partition tuple that a plan or a staged record speaks of."""
-    return decode_partition(partition_type(metadata, metadata.specs()[scope.spec_id]), scope.values)
-
-
-class PartitionTuples:
-    """The partition tuples of one table's scopes, each worked out once: a commit asks for every file that it adds."""
-
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._metadata = metadata
-        self._known: dict[tuple[int, tuple[str | None, ...]], Record] = {}
-
-    def of(self, scope: Scope) -> Record:
-        """As :func:`partition_of`."""
-        key = scope.spec_id, scope.values
-        if key not in self._known:
-            self._known[key] = partition_of(self._metadata, scope)
-        return self._known[key]
-
-
-def added(file: NewFile, snapshot_id: int) -> ManifestEntry:
-    """Entry of a file that the snapshot adds; what is null in it is inherited (spec, Manifest Entry Fields)."""
+def added_entry(file: NewFile, snapshot_id: int) -> ManifestEntry:
+    """Return the entry of a file that the snapshot adds; null fields are inherited (spec, Manifest Entry Fields)."""
     return ManifestEntry(ManifestEntryStatus.ADDED, snapshot_id, file.sequence_number, None, file.data_file)
 
 
-def existing(file: LiveFile) -> ManifestEntry:
-    """Entry of a file that stays, in a manifest written anew."""
+def existing_entry(file: LiveFile) -> ManifestEntry:
+    """Return the entry of a file that stays, for a rewritten manifest."""
     entry = file.entry
     return ManifestEntry(
         ManifestEntryStatus.EXISTING,
@@ -85,24 +234,24 @@ def existing(file: LiveFile) -> ManifestEntry:
     )
 
 
-def deleted(file: LiveFile, snapshot_id: int) -> ManifestEntry:
-    """Entry of a file that the snapshot removes."""
+def deleted_entry(file: LiveFile, snapshot_id: int) -> ManifestEntry:
+    """Return the entry of a file that the snapshot removes."""
     entry = file.entry
     return ManifestEntry(
         ManifestEntryStatus.DELETED, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file
     )
 
 
-def entry_schema(version: TableVersion, partition: StructType) -> Schema:
-    """Schema of the entries in a manifest of a format version, for partition tuples of a type."""
+def manifest_entry_schema(version: TableVersion, partition: StructType) -> Schema:
+    """Return the schema of the entries in a manifest of a format version, with partition tuples of a type."""
     fields = data_file_with_partition(partition, version).fields
-    # Version 2 has this field too; PyIceberg's schema of it came before (spec, Data File Fields).
+    # Version 2 has this field too, but PyIceberg's schema of it is older (spec, Data File Fields).
     if version == 2:
-        fields = (*fields, next(field for field in DATA_FILE_TYPE[3].fields if field.field_id == _REFERENCED_DATA_FILE))
+        fields = (*fields, DATA_FILE_TYPE[3].fields[_REFERENCED_DATA_FILE])
     # PyIceberg writes equality ids as long, which the reference implementation cannot read.
     ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
     fields = tuple(
-        NestedField(field.field_id, field.name, ids, required=False) if field.field_id == _EQUALITY_IDS else field
+        NestedField(field.field_id, field.name, ids, required=False) if field.field_id == _EQUALITY_IDS_ID else field
         for field in fields
     )
     return manifest_entry_schema_with_data_file(version, StructType(*fields))

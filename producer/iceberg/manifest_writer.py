@@ -1,17 +1,17 @@
-"""Writing of manifests, for format versions 1 to 3."""
+"""Write manifests and manifest lists, in format versions 1 to 3."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
     DataFileContent,
     FileFormat,
     ManifestContent,
@@ -24,12 +24,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType, StructType, UUIDType
 
-from producer.iceberg.avro_writer import AvroWriter, put
-from producer.iceberg.manifest_entry import entry_schema
+from producer.common.storage import write_file
+from producer.iceberg.avro import AvroWriter
+from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS, manifest_entry_schema
+from producer.iceberg.manifest_reader import first_row_id
 from producer.iceberg.partitions import PartitionKey, partition_key, partition_type, source_schema
 from producer.iceberg.table_properties import manifest_codec, manifest_size
 
-_FIRST_ROW_ID = next(index for index, part in enumerate(DATA_FILE_TYPE[3].fields) if part.name == "first_row_id")
+_FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
 
 
 def write_manifests(
@@ -42,37 +44,83 @@ def write_manifests(
     sequence_number: int,
     entries: Iterable[ManifestEntry],
 ) -> Iterator[ManifestFile]:
-    """Write entries into as many manifests as ``commit.manifest.target-size-bytes`` makes of them.
-
-    All entries are of one spec, and all are of data or all of deletes. The format version is the table's.
+    """Write entries into manifests of ``commit.manifest.target-size-bytes``, in the table's format version.
 
     Args:
-        new_path: gives the full path of the next manifest.
-        snapshot_id: the snapshot that the manifests are written for.
-        sequence_number: that snapshot's, which entries without one inherit; 0 in version 1, which has none.
+        io: The table's file access.
+        new_path: Returns the full path of the next manifest.
+        metadata: The table's metadata.
+        spec: The partition spec of all entries.
+        content: Whether the entries are data or deletes.
+        snapshot_id: The snapshot that the manifests are written for.
+        sequence_number: The snapshot's number, which entries without one inherit; 0 in version 1, which has none.
+        entries: The entries.
 
     Yields:
-        What the manifest list says of each manifest, once it is on storage.
+        The manifest list's record of each manifest, after the manifest is on storage.
 
     Raises:
-        ValueError: when an entry breaks a rule of the spec; nothing of that manifest was written.
+        ValueError: An entry breaks a rule of the spec; nothing of that manifest was written.
     """
     target_size = manifest_size(metadata.properties)
-    shape = _Shape(metadata, spec, content, snapshot_id, sequence_number)
-    manifest: _Manifest | None = None
+    context = _ManifestContext(metadata, spec, content, snapshot_id, sequence_number)
+    manifest: _ManifestWriter | None = None
     for entry in entries:
         if manifest is not None and manifest.writer.size >= target_size:
             yield manifest.write(io, new_path())
             manifest = None
         if manifest is None:
-            manifest = _Manifest(shape)
+            manifest = _ManifestWriter(context)
         manifest.add(entry)
     if manifest is not None:
         yield manifest.write(io, new_path())
 
 
+def write_manifest_list(
+    io: FileIO,
+    path: str,
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    manifests: Sequence[ManifestFile],
+    next_row_id: int | None = None,
+) -> int | None:
+    """Write a snapshot's manifest list in the table's format version.
+
+    In version 3 each data manifest without a first row id gets one, and as many ids as it has added and existing rows
+    (spec, First Row ID Assignment); ``next_row_id`` is then the table's.
+
+    Returns:
+        The row id after the last one assigned; None before version 3.
+    """
+    version = metadata.format_version
+    schema = MANIFEST_LIST_FILE_SCHEMAS[version]
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "format-version": str(version),
+    }
+    if version >= 2:
+        header["sequence-number"] = str(sequence_number)
+    if version >= 3:
+        if next_row_id is None:
+            raise ValueError("A manifest list of format version 3 needs the table's next row id")
+        header["first-row-id"] = str(next_row_id)
+    codec = manifest_codec(metadata.properties)
+    writer = AvroWriter("manifest_file", schema, MANIFEST_LIST_FILE_SCHEMAS[3], header, codec)
+    for manifest in manifests:
+        row_id = first_row_id(manifest)
+        if next_row_id is not None and row_id is None and manifest.content == ManifestContent.DATA:
+            row_id = next_row_id
+            next_row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+        writer.add(ManifestFile(*(manifest[position] for position in range(len(manifest) - 1)), row_id))
+    write_file(io, path, writer.finish())
+    return next_row_id
+
+
 @dataclass(frozen=True)
-class _Shape:
+class _ManifestContext:
     """What the manifests of one spec and content, written for one snapshot, have in common."""
 
     metadata: TableMetadata
@@ -100,8 +148,8 @@ class _Shape:
             header["content"] = "data" if self.content == ManifestContent.DATA else "deletes"
         return AvroWriter(
             "manifest_entry",
-            entry_schema(version, self.partition_type),
-            entry_schema(3, self.partition_type),
+            manifest_entry_schema(version, self.partition_type),
+            manifest_entry_schema(3, self.partition_type),
             header,
             manifest_codec(self.metadata.properties),
         )
@@ -131,33 +179,34 @@ class _Shape:
             raise ValueError(f"A deleted entry names the snapshot that deletes it: {data_file.file_path}")
 
 
-class _Manifest:
-    """One manifest in the making."""
+class _ManifestWriter:
+    """Writes one manifest."""
 
-    def __init__(self, shape: _Shape) -> None:
-        self._shape = shape
-        self.writer = shape.new_writer()
+    def __init__(self, context: _ManifestContext) -> None:
+        self._context = context
+        self.writer = context.new_writer()
         self._files = dict.fromkeys(ManifestEntryStatus, 0)
         self._rows = dict.fromkeys(ManifestEntryStatus, 0)
-        self._lowest: int | None = None
+        self._min_sequence_number: int | None = None
         self._partitions: dict[PartitionKey, tuple[Any, ...]] = {}
 
     def add(self, entry: ManifestEntry) -> None:
-        self._shape.check(entry)
+        self._context.check(entry)
         self.writer.add(entry)
         self._files[entry.status] += 1
         self._rows[entry.status] += entry.data_file.record_count
         if entry.status != ManifestEntryStatus.DELETED:
-            number = self._shape.sequence_number if entry.sequence_number is None else entry.sequence_number
-            self._lowest = number if self._lowest is None else min(self._lowest, number)
+            number = self._context.sequence_number if entry.sequence_number is None else entry.sequence_number
+            lowest = self._min_sequence_number
+            self._min_sequence_number = number if lowest is None else min(lowest, number)
         partition = entry.data_file.partition
         self._partitions.setdefault(
-            partition_key(self._shape.spec.spec_id, partition), tuple(partition[i] for i in range(len(partition)))
+            partition_key(self._context.spec.spec_id, partition), tuple(partition[i] for i in range(len(partition)))
         )
 
     def write(self, io: FileIO, path: str) -> ManifestFile:
         contents = self.writer.finish()
-        put(io, path, contents)
+        write_file(io, path, contents)
         added, existing, deleted = (
             ManifestEntryStatus.ADDED,
             ManifestEntryStatus.EXISTING,
@@ -166,11 +215,11 @@ class _Manifest:
         return ManifestFile(
             path,
             len(contents),
-            self._shape.spec.spec_id,
-            self._shape.content,
-            self._shape.sequence_number,
-            self._shape.sequence_number if self._lowest is None else self._lowest,
-            self._shape.snapshot_id,
+            self._context.spec.spec_id,
+            self._context.content,
+            self._context.sequence_number,
+            self._context.sequence_number if self._min_sequence_number is None else self._min_sequence_number,
+            self._context.snapshot_id,
             self._files[added],
             self._files[existing],
             self._files[deleted],
@@ -183,14 +232,14 @@ class _Manifest:
         )
 
     def _summaries(self) -> list[PartitionFieldSummary] | None:
-        """Summaries of the partition fields; None where readers order the values of one in different ways.
+        """Return the summaries of the partition fields, or None if readers disagree on the order of a field's values.
 
-        All or none: readers take a summary without bounds for one of nulls alone, and would skip the manifest.
+        All or none: to readers a summary without bounds means that all values are null, and they skip the manifest.
         """
         partitions = list(self._partitions.values())
         columns = [
             (cast(PrimitiveType, part.field_type), [partition[position] for partition in partitions])
-            for position, part in enumerate(self._shape.partition_type.fields)
+            for position, part in enumerate(self._context.partition_type.fields)
         ]
         if any(isinstance(field_type, UUIDType) and _orders_differ(values) for field_type, values in columns):
             return None
@@ -198,10 +247,10 @@ class _Manifest:
 
 
 def _orders_differ(uuids: list[uuid.UUID | None]) -> bool:
-    """Whether UUIDs have different bounds for different readers.
+    """Whether readers disagree on the bounds of UUIDs.
 
-    By the spec they are ordered as bytes; Iceberg's Java implementation orders them as pairs of signed numbers. The
-    orders agree as long as the first halves have one sign and the second halves have one.
+    The spec orders them as bytes; Iceberg's Java implementation orders them as pairs of signed numbers. The orders
+    agree if all first halves have the same sign and so do all second halves.
     """
     return len({(value.int >> 127, value.int >> 63 & 1) for value in uuids if value is not None}) > 1
 
@@ -211,7 +260,7 @@ def _summary(field_type: PrimitiveType, values: list[Any]) -> PartitionFieldSumm
     numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
     lower, upper = (min(numbers), max(numbers)) if numbers else (None, None)
     if isinstance(lower, float) and isinstance(upper, float):
-        # Python takes the zeros for equal, readers order -0.0 before 0.0.
+        # The zeros are equal in Python, but readers order -0.0 before 0.0.
         lower, upper = (-0.0 if lower == 0 else lower), (0.0 if upper == 0 else upper)
     return PartitionFieldSummary(
         len(present) < len(values),

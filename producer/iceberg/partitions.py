@@ -1,4 +1,4 @@
-"""Partition tuples: their type under any spec, historic ones included, and their text on the wire and in paths."""
+"""Partition tuples: their type under any spec, also historic ones, their identity, and their text."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import math
 import struct
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
-from uuid import UUID
 
-from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, StructType, UUIDType
+from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, StructType
 
 from producer.common.errors import Corrupt
+from producer.model.partition_values import decode_value, encode_value, path_schema
+from producer.model.plan import Scope
 
-#: The spec id and the values; two are equal exactly when both files lie in the same partition.
+#: Spec id and values; two keys are equal if and only if both files lie in the same partition.
 PartitionKey: TypeAlias = tuple[int, tuple[Any, ...]]
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether a delete written under this spec is global.
+    """Whether a delete file of this spec is global.
 
-    A spec whose fields are all ``void`` counts as unpartitioned, as in the reference implementation.
+    A spec whose fields are all ``void`` is unpartitioned, as in the reference implementation.
     """
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 def partition_key(spec_id: int, partition: Record) -> PartitionKey:
-    """Hashable identity of a partition.
+    """Return the hashable identity of a partition.
 
     Null equals null, NaN equals NaN whatever its bits, and -0.0 differs from 0.0.
     """
@@ -41,19 +41,19 @@ def partition_key(spec_id: int, partition: Record) -> PartitionKey:
 
 
 def source_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The newest schema that has all source columns of a spec: the current one, unless a column was dropped since."""
+    """Return the newest schema with all source columns of a spec: the current one, unless a column was dropped."""
     sources = {field.source_id for field in spec.fields}
     candidates = (schema for schema in _newest_first(metadata) if sources <= schema.field_ids)
     return next(candidates, metadata.schema())
 
 
 def partition_type(metadata: TableMetadata, spec: PartitionSpec) -> StructType:
-    """Struct of a spec's partition tuples; every field is optional.
+    """Return the struct type of a spec's partition tuples; every field is optional.
 
-    The type of a source column that was dropped comes from the newest schema that still had it.
+    The type of a dropped source column comes from the newest schema that has it.
 
     Raises:
-        Corrupt: when no schema of the table has the column and the transform alone does not tell the type.
+        Corrupt: No schema of the table has the column, and the type does not follow from the transform alone.
     """
     return StructType(
         *(
@@ -64,50 +64,65 @@ def partition_type(metadata: TableMetadata, spec: PartitionSpec) -> StructType:
 
 
 def partition_path(metadata: TableMetadata, spec: PartitionSpec, partition: Record) -> str:
-    """Hive-style relative path of a partition, such as ``day=2026-01-31/region=eu``; empty without fields."""
-    sources = {field.source_id: _source(metadata, field.source_id) for field in spec.fields}
-    schema = Schema(
-        *(
-            NestedField(source_id, f"source_{source_id}", source or IntegerType(), required=False)
-            for source_id, source in sources.items()
-        )
-    )
-    return spec.partition_to_path(partition, schema)
+    """Return the Hive-style path of a partition, such as ``day=2026-01-31/region=eu``; empty if it has no fields."""
+    return spec.partition_to_path(partition, path_schema(spec, lambda source_id: _source_type(metadata, source_id)))
 
 
-def encode_partition(struct_type: StructType, partition: Record) -> list[str | None]:
-    """Partition tuple as JSON-friendly text: each value's single-value serialization in hex, null as null.
+def encode_partition(struct_type: StructType, partition: Record) -> tuple[str | None, ...]:
+    """Return the text of each value of a partition tuple.
 
-    Lossless for every type: :func:`decode_partition` gives back the very values that the manifest reader gives
-    (spec, Appendix D). Only the bits of NaN are not kept: all NaN have the same text.
+    No type loses anything: :func:`decode_partition` returns the values that the manifest reader returns. The exception
+    are the bits of NaN: every NaN has the same text.
     """
-    return [
-        None if value is None else to_bytes(cast(PrimitiveType, field.field_type), value).hex()
+    return tuple(
+        encode_value(cast(PrimitiveType, field.field_type), value)
         for field, value in zip(struct_type.fields, _values(partition), strict=True)
-    ]
+    )
 
 
-def decode_partition(struct_type: StructType, values: Sequence[str | None]) -> Record:
-    """Partition tuple out of what :func:`encode_partition` made of it under the same spec."""
+def decode_partition(struct_type: StructType, texts: Sequence[str | None]) -> Record:
+    """Return the partition tuple that :func:`encode_partition` encoded under the same spec."""
     return Record(
         *(
-            None if text is None else _decode(field.field_type, bytes.fromhex(text))
-            for field, text in zip(struct_type.fields, values, strict=True)
+            decode_value(cast(PrimitiveType, field.field_type), text)
+            for field, text in zip(struct_type.fields, texts, strict=True)
         )
     )
 
 
-def _decode(field_type: IcebergType, data: bytes) -> Any:
-    # The Avro reader gives uuid.UUID, the single-value deserialization gives bytes.
-    return UUID(bytes=data) if isinstance(field_type, UUIDType) else from_bytes(cast(PrimitiveType, field_type), data)
+def encode_scope(metadata: TableMetadata, spec_id: int, partition: Record) -> Scope:
+    """Return a partition as plans and staged records have it."""
+    spec = metadata.specs()[spec_id]
+    values = encode_partition(partition_type(metadata, spec), partition)
+    return Scope(spec_id=spec_id, values=values, label=partition_path(metadata, spec, partition))
+
+
+def decode_scope(metadata: TableMetadata, scope: Scope) -> Record:
+    """Return the partition tuple of a plan's or a staged record's scope."""
+    return decode_partition(partition_type(metadata, metadata.specs()[scope.spec_id]), scope.values)
+
+
+class ScopeDecoder:
+    """Decodes the scopes of one table, each once: a commit needs the partition tuple of every file that it adds."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._partitions: dict[tuple[int, tuple[str | None, ...]], Record] = {}
+
+    def decode(self, scope: Scope) -> Record:
+        """Return the partition tuple of a scope."""
+        key = scope.spec_id, scope.values
+        if key not in self._partitions:
+            self._partitions[key] = decode_scope(self._metadata, scope)
+        return self._partitions[key]
 
 
 def _values(partition: Record) -> list[Any]:
-    return [_with_one_nan(partition[position]) for position in range(len(partition))]
+    return [_canonical_nan(partition[position]) for position in range(len(partition))]
 
 
-def _with_one_nan(value: Any) -> Any:
-    """The value; for NaN, which has many bit patterns, always the same one."""
+def _canonical_nan(value: Any) -> Any:
+    """Return the value; for NaN, which has many bit patterns, always the same one."""
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -117,7 +132,7 @@ def _newest_first(metadata: TableMetadata) -> list[Schema]:
     return [current, *sorted(others, key=lambda schema: schema.schema_id, reverse=True)]
 
 
-def _source(metadata: TableMetadata, source_id: int) -> IcebergType | None:
+def _source_type(metadata: TableMetadata, source_id: int) -> IcebergType | None:
     for schema in _newest_first(metadata):
         if source_id in schema.field_ids:
             return schema.find_type(source_id)
@@ -125,12 +140,12 @@ def _source(metadata: TableMetadata, source_id: int) -> IcebergType | None:
 
 
 def _result_type(metadata: TableMetadata, spec: PartitionSpec, field: PartitionField) -> IcebergType:
-    if (source := _source(metadata, field.source_id)) is not None:
+    if (source := _source_type(metadata, field.source_id)) is not None:
         return field.transform.result_type(source)
     if isinstance(field.transform, (IdentityTransform, TruncateTransform)):
         raise Corrupt(
             f"Partition field {field.name!r} of spec {spec.spec_id} is made from column {field.source_id}, "
             "which is in no schema of the table."
         )
-    # Void is always null; what the other transforms give does not depend on what they are made from.
+    # Void is always null; the result types of the other transforms do not depend on the source.
     return field.transform.result_type(IntegerType())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import Field
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
@@ -19,19 +19,22 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
+    ValidatableTableRequirement,
 )
 
-from producer.iceberg.metadata_v3 import AssertLastSequenceNumber, enable_version_3, last_sequence_number
+from producer.common.storage import delete_in_order
+from producer.iceberg.pyiceberg_internals import enable_version_3
 
 enable_version_3()
 
 
 @dataclass(frozen=True)
-class PreparedSnapshot:
-    """A snapshot whose manifests are written and which no one sees before it is committed."""
+class PendingSnapshot:
+    """A snapshot whose manifests are on storage; nobody sees it before it is committed."""
 
     table: Table
     branch: str
+    #: The branch as it was; None if the commit creates it.
     ref: SnapshotRef | None
     snapshot: Snapshot
     #: Full paths of the manifests and the manifest list that were written for it.
@@ -41,10 +44,10 @@ class PreparedSnapshot:
         """Try once to put the snapshot at the branch's head.
 
         Raises:
-            CommitFailedException: the table changed meanwhile. The snapshot is definitely not in the table: discard
-                it, load the table and build it again.
-            Exception: whatever else the catalog raises means that the state is unknown: delete nothing before the
-                table's history shows whether the snapshot is in it.
+            CommitFailedException: The table has changed. The snapshot is definitely not in the table: discard it, load
+                the table and build the snapshot again.
+            Exception: Any other error of the catalog means that the outcome is unknown: delete nothing before the
+                table's history shows whether it has the snapshot.
         """
         catalog = self.table.catalog
         try:
@@ -59,9 +62,9 @@ class PreparedSnapshot:
         return self.snapshot
 
     def discard(self) -> None:
-        """Delete what was written for the snapshot; only for one that is definitely not in the table.
+        """Delete the files of the snapshot; only for one that is definitely not in the table.
 
-        The first manifest goes last: the others are found by it, should this end halfway.
+        The first manifest goes last: if this is interrupted, a later clean-up finds the others by it.
         """
         delete_in_order(self.table.io, reversed(self.written))
 
@@ -92,12 +95,26 @@ class PreparedSnapshot:
         )
 
 
-def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete what is there of some files, one after another.
+class AssertLastSequenceNumber(ValidatableTableRequirement):
+    """The requirement that the table's last sequence number is still the one that a snapshot was built on.
 
-    Raises:
-        Exception: one cannot be deleted, and those after it are left: they lead to it, for whoever tries again.
+    The catalogs that PyIceberg itself implements check it in the same compare-and-swap as the other requirements;
+    without it two branches of a version 3 table could get the same sequence number. REST catalogs check on their own.
     """
-    for path in paths:
-        with suppress(FileNotFoundError):
-            io.delete(path)
+
+    type: Literal["assert-last-sequence-number"] = Field(default="assert-last-sequence-number")
+    last_sequence_number: int = Field(alias="last-sequence-number")
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Raise CommitFailedException if another snapshot was committed, on any branch."""
+        found = None if base_metadata is None else last_sequence_number(base_metadata)
+        if found != self.last_sequence_number:
+            raise CommitFailedException(
+                f"Requirement failed: last sequence number has changed: "
+                f"expected {self.last_sequence_number}, found {found}"
+            )
+
+
+def last_sequence_number(metadata: TableMetadata) -> int:
+    """Return the table's highest sequence number; 0 in version 1."""
+    return getattr(metadata, "last_sequence_number", 0)

@@ -1,4 +1,4 @@
-"""Building of one snapshot on top of a branch's head."""
+"""Build one snapshot on top of a branch's head."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from producer.common.errors import Conflict, Reason, Refused
-from producer.iceberg.manifest_entry import NewFile, added, deleted, existing
-from producer.iceberg.manifest_list_writer import write_manifest_list
-from producer.iceberg.manifest_reader import KnownManifests, LiveFile, read_manifest_list, read_manifests
-from producer.iceberg.manifest_writer import write_manifests
-from producer.iceberg.metadata_v3 import next_row_id
-from producer.iceberg.pending_snapshot import PreparedSnapshot, delete_in_order
+from producer.common.storage import delete_in_order
+from producer.iceberg.manifest_entry import LiveFile, NewFile, added_entry, deleted_entry, existing_entry
+from producer.iceberg.manifest_reader import ManifestCache, read_manifest_list, read_manifests
+from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
+from producer.iceberg.pending_snapshot import PendingSnapshot
+from producer.iceberg.pyiceberg_internals import next_row_id
 from producer.iceberg.snapshot_summary import summarize
 
-#: Where the record of a manifest has its counts of files and rows, which are optional in version 1.
+#: Positions of the counts of files and rows in the record of a manifest, which are optional in version 1.
 _COUNTS: Final = tuple(
     position
     for position, field in enumerate(MANIFEST_LIST_FILE_SCHEMAS[3].fields)
     if field.name.endswith(("_files_count", "_rows_count"))
 )
-#: Content and spec id of the manifests, and the entries that go there.
+#: Content and spec id of manifests, and their entries.
 _Batch: TypeAlias = tuple[tuple[ManifestContent, int], list[ManifestEntry]]
 
 
-class SnapshotUpdate:
-    """Collects what a snapshot adds and removes.
+class SnapshotProducer:
+    """Collects the files that a snapshot adds and removes, and writes its manifests.
 
-    Built on the branch's head as the given table shows it: load the table right before, and again for each attempt.
+    The snapshot is built on the branch's head in the given table: load the table right before, and for each attempt.
 
     Args:
-        table: freshly loaded.
-        branch: the one ref that the snapshot moves.
-        operation: what kind of change it is.
-        properties: further entries of the snapshot's summary.
-        create_branch: make the branch, at the head of main, where there is none.
-        snapshot_id: of the snapshot to be; a new one by default.
-        name: what the names of all its metadata files carry; a new one by default.
-        known: manifests that were read already.
+        table: The table, just loaded.
+        branch: The only ref that the snapshot moves.
+        operation: The operation of the snapshot's summary.
+        properties: Further entries of the snapshot's summary.
+        create_branch: Create the branch at the head of main if it does not exist.
+        snapshot_id: The id of the new snapshot; a new one by default.
+        name: A part of the names of all its metadata files; a new one by default.
+        cache: Manifests that were read before.
 
     Raises:
-        Refused: the branch is missing or is a tag, or the format version is not 1, 2 or 3.
+        Refused: The branch is missing or is a tag, or the format version is not 1, 2 or 3.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SnapshotUpdate:
         create_branch: bool = False,
         snapshot_id: int | None = None,
         name: str | None = None,
-        known: KnownManifests | None = None,
+        cache: ManifestCache | None = None,
     ) -> None:
         metadata = table.metadata
         if metadata.format_version not in (1, 2, 3):
@@ -87,55 +87,54 @@ class SnapshotUpdate:
         self._properties = dict(properties or {})
         self._snapshot_id = snapshot_id if snapshot_id is not None else metadata.new_snapshot_id()
         self._name = name or str(uuid.uuid4())
-        self._known = known
+        self._cache = cache
         self._added: list[NewFile] = []
         self._removed: dict[tuple[str, int | None], LiveFile] = {}
         self._rewritten: set[str] = set()
 
     @property
     def parent(self) -> Snapshot | None:
-        """The snapshot that this one is built on; None on an empty table."""
+        """The parent snapshot; None for the first one of a table."""
         return self._table.metadata.snapshot_by_name(self._branch if self._ref else MAIN_BRANCH)
 
     def add(self, files: Iterable[NewFile]) -> None:
-        """Add files that are on storage already."""
+        """Add files, which are on storage already."""
         self._added.extend(files)
 
     def remove(self, files: Iterable[LiveFile]) -> None:
-        """Remove live files. Those read from the head's own manifests are found without a search."""
+        """Remove live files. Those that were read from the head's own manifests are found without a search."""
         self._removed.update((file.identity, file) for file in files)
 
     def rewrite_manifests(self, manifests: Iterable[ManifestFile]) -> None:
-        """Move the live entries of manifests of the head to new manifests, with all that the entries say."""
+        """Move the live entries of the head's manifests to new manifests, unchanged."""
         self._rewritten.update(manifest.manifest_path for manifest in manifests)
 
-    def prepare(self) -> PreparedSnapshot:
+    def prepare(self) -> PendingSnapshot:
         """Write the manifests and the manifest list; the table does not change yet.
 
-        Manifests that lose no file are taken over as they are, those without live files are left out.
+        Manifests that lose no file are kept, and those without live files are left out. Whatever error is raised, the
+        written files are deleted; if that fails too, :func:`metadata_files` finds those that are left.
 
         Raises:
-            Conflict: a file to be removed is not live at the head.
-            Exception: something cannot be written.
-            Whatever is raised, nothing stays written; but where it cannot be deleted either, :func:`metadata_files`
-            finds what is left.
+            Conflict: A file to remove is not live at the head.
+            Exception: A file cannot be written.
         """
         paths = _Paths(self._table, self._name)
         try:
             return self._write(paths)
         except BaseException:
-            delete_in_order(self._table.io, reversed(paths.given))
+            delete_in_order(self._table.io, reversed(paths.used))
             raise
 
-    def _write(self, paths: _Paths) -> PreparedSnapshot:
+    def _write(self, paths: _Paths) -> PendingSnapshot:
         io, metadata, parent = self._table.io, self._table.metadata, self.parent
         snapshot_id = self._snapshot_id
         sequence_number = metadata.next_sequence_number()
         first_row = next_row_id(metadata) if metadata.format_version >= 3 else None
         before = read_manifest_list(io, parent) if parent else []
-        touched = self._touched(before)
-        replaced = set(touched)
-        batches = [*self._new_entries(snapshot_id), *self._rewritten_entries(touched, snapshot_id)]
+        rewritten = self._manifests_to_rewrite(before)
+        replaced = set(rewritten)
+        batches = [*self._new_entries(snapshot_id), *self._rewritten_entries(rewritten, snapshot_id)]
         manifests = [
             manifest
             for (content, spec_id), entries in batches
@@ -166,8 +165,8 @@ class SnapshotUpdate:
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
             sequence_number=sequence_number,
-            # The history is in order even where this machine's clock is behind. One more, since PyIceberg puts the
-            # time of the clock in place of one that is the same as before.
+            # The history stays in order even if this machine's clock is behind. One more, because PyIceberg replaces a
+            # time that is the same as before by the clock's.
             timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms + 1),
             manifest_list=manifest_list,
             summary=Summary(self._operation, **self._summary(parent), **self._properties),
@@ -175,20 +174,20 @@ class SnapshotUpdate:
             first_row_id=first_row,
             added_rows=None if first_row is None or next_row is None else next_row - first_row,
         )
-        return PreparedSnapshot(self._table, self._branch, self._ref, snapshot, tuple(paths.given))
+        return PendingSnapshot(self._table, self._branch, self._ref, snapshot, tuple(paths.used))
 
-    def _touched(self, before: list[ManifestFile]) -> list[ManifestFile]:
-        """Manifests of the head that may hold a removed file, are to be rewritten, or have no counts in their list.
+    def _manifests_to_rewrite(self, before: list[ManifestFile]) -> list[ManifestFile]:
+        """Return the head's manifests that may hold a removed file, were asked for, or have no counts in their list.
 
-        Lists must tell the counts since version 2, and in version 3 row ids are given out by them.
+        Lists need the counts since version 2, and version 3 assigns row ids by them.
         """
-        known = {manifest.manifest_path for manifest in before}
+        at_head = {manifest.manifest_path for manifest in before}
         holders = {file.manifest.manifest_path for file in self._removed.values()}
-        # Where the file was read from is not in the head any more: look wherever it can have gone.
+        # The manifest of such a file is not in the head any more: search all that may hold it now.
         moved = {
             (file.manifest.content, file.spec_id)
             for file in self._removed.values()
-            if file.manifest.manifest_path not in known
+            if file.manifest.manifest_path not in at_head
         }
         return [
             manifest
@@ -204,16 +203,16 @@ class SnapshotUpdate:
         for file in self._added:
             is_data = file.data_file.content == DataFileContent.DATA
             content = ManifestContent.DATA if is_data else ManifestContent.DELETES
-            batches.setdefault((content, file.spec_id), []).append(added(file, snapshot_id))
+            batches.setdefault((content, file.spec_id), []).append(added_entry(file, snapshot_id))
         yield from batches.items()
 
-    def _rewritten_entries(self, touched: list[ManifestFile], snapshot_id: int) -> Iterator[_Batch]:
-        """Entries of the touched manifests. Small ones end up together: a stream leaves one for each of its commits."""
+    def _rewritten_entries(self, rewritten: list[ManifestFile], snapshot_id: int) -> Iterator[_Batch]:
+        """Yield the entries of rewritten manifests. Small manifests are merged: a stream leaves one per commit."""
         batches: dict[tuple[ManifestContent, int], list[ManifestEntry]] = {}
         missing = dict(self._removed)
-        for file in read_manifests(self._table.io, touched, known=self._known):
-            gone = missing.pop(file.identity, None) is not None
-            entry = deleted(file, snapshot_id) if gone else existing(file)
+        for file in read_manifests(self._table.io, rewritten, cache=self._cache):
+            removed = missing.pop(file.identity, None) is not None
+            entry = deleted_entry(file, snapshot_id) if removed else existing_entry(file)
             batches.setdefault((file.manifest.content, file.spec_id), []).append(entry)
         if missing:
             path, _ = next(iter(missing))
@@ -232,13 +231,13 @@ class SnapshotUpdate:
 
 
 class _Paths:
-    """Names of one attempt's metadata files; no other attempt uses them."""
+    """Paths of one attempt's metadata files; no other attempt uses them."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._provider = table.location_provider()
         self._attempt = name
         self._numbers = itertools.count()
-        self.given: list[str] = []
+        self.used: list[str] = []
 
     def new_manifest(self) -> str:
         return self._new(f"{self._attempt}-m{next(self._numbers)}.avro")
@@ -247,14 +246,19 @@ class _Paths:
         return self._new(f"snap-{snapshot_id}-0-{self._attempt}.avro")
 
     def _new(self, name: str) -> str:
-        self.given.append(self._provider.new_metadata_location(name))
-        return self.given[-1]
+        self.used.append(self._provider.new_metadata_location(name))
+        return self.used[-1]
 
 
 def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
-    """What is on storage of the manifests and the manifest list of an attempt by that name.
+    """Return the paths of the manifests that an attempt left on storage, and of its manifest list.
 
-    In the order in which they were written. Deleted in the opposite one, they are found again if that ends halfway.
+    They are in the order in which they were written. Delete them in reverse: if that is interrupted, the rest is found.
+
+    Args:
+        table: The table.
+        name: The attempt's name, as :class:`SnapshotProducer` got it.
+        snapshot_id: The attempt's snapshot.
     """
     paths = _Paths(table, name)
     found = []

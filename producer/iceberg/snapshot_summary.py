@@ -1,21 +1,23 @@
-"""Snapshot summaries: what a change adds and removes, and the totals after it.
+"""Snapshot summaries: the counts of a change, and the totals after it.
 
-The names and what they count are the reference implementation's.
+The names and their meaning are the reference implementation's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 
+from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS
 from producer.iceberg.partitions import PartitionKey
 
-_CONTENT_SIZE = next(i for i, field in enumerate(DATA_FILE_TYPE[3].fields) if field.name == "content_size_in_bytes")
+_CONTENT_SIZE: Final = DATA_FILE_POSITIONS["content_size_in_bytes"]
 
-#: Total, what adds to it, what takes from it.
-_TOTALS = (
+#: Each total, the count that adds to it and the count that is subtracted.
+_TOTALS: Final = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-delete-files", "added-delete-files", "removed-delete-files"),
     ("total-records", "added-records", "deleted-records"),
@@ -30,15 +32,15 @@ def summarize(
     removed: Iterable[tuple[PartitionKey, DataFile]],
     parent: Mapping[str, str] | None,
 ) -> dict[str, str]:
-    """Summary of a change without its operation; counts of zero are left out, totals are not.
+    """Return the summary of a change without its operation; counts of zero are left out, totals are not.
 
-    A total is the parent's, plus what is added, less what is removed, so that a recount agrees. Where the parent
-    does not know one, the child does not either; without a parent the totals start from zero.
+    A total is the parent's, plus what is added, minus what is removed. If the parent lacks a total, so does the new
+    summary; without a parent the totals start from zero.
 
     Args:
-        added: each new file with its partition.
-        removed: each file that goes with its partition.
-        parent: the parent snapshot's summary, empty where it has none; None for the first snapshot.
+        added: Each added file with its partition.
+        removed: Each removed file with its partition.
+        parent: The parent snapshot's summary, empty if it has none; None for the first snapshot.
     """
     counts: Counter[str] = Counter()
     partitions = set()
@@ -56,7 +58,7 @@ def summarize(
 
 
 def content_size(data_file: DataFile) -> int:
-    """Bytes that a file counts for: a vector only its blob, which shares a Puffin file with others."""
+    """Return the bytes that a file counts for: for a vector only its blob, since vectors share a Puffin file."""
     blob: int | None = data_file[_CONTENT_SIZE]
     return data_file.file_size_in_bytes if blob is None else blob
 

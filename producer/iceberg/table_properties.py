@@ -1,7 +1,7 @@
-"""The table properties that Icefleet goes by, checked before a job begins: what cannot be read is refused at planning.
+"""The table properties that Icefleet honours, checked at planning, before a job begins.
 
-Whoever uses a property reads it on its own, for ``workers`` imports nothing of ``producer``; a test holds both against
-each other. Properties that are not listed here are texts that may be anything, or are not used.
+Workers import only ``producer.model`` and read the properties that they use on their own; a test compares both.
+Properties that are not listed here may have any text, or are not used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from producer.common.errors import Reason, Refused
+from producer.common.storage import LOCATION_PROPERTIES
 
 MANIFEST_CODEC: Final = "write.manifest.compression-codec"
 MANIFEST_LEVEL: Final = "write.manifest.compression-level"
@@ -31,17 +32,16 @@ _FILTER: Final = "write.parquet.bloom-filter-"
 #: The first numbers that do not fit into Iceberg's int and long.
 _INT: Final = 1 << 31
 _LONG: Final = 1 << 63
-_FOLDERS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
-#: Says what a value must be, or raises ValueError where it is none.
+#: Raises ValueError with what a value must be, if it is not that.
 _Check = Callable[[str], None]
 
 
 def manifest_codec(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    """Avro's name of the codec that manifests and manifest lists get, and its level.
+    """Return the Avro name of the codec of manifests and manifest lists, and its level.
 
     Raises:
-        Refused: Iceberg has no such codec for them, or the codec no such level.
+        Refused: Iceberg has no such codec for manifests, or the codec has no such level.
     """
     name = properties.get(MANIFEST_CODEC, "gzip")
     codec = _MANIFEST_CODECS.get(name.lower())
@@ -51,20 +51,19 @@ def manifest_codec(properties: Mapping[str, str]) -> tuple[str, int | None]:
     levels = _MANIFEST_LEVELS.get(codec)
     if level is None or levels is None:
         return codec, None
-    if not _is_whole(level) or int(level) not in levels:
+    if not _is_integer(level) or int(level) not in levels:
         raise _refused(MANIFEST_LEVEL, level, f"a level of {name}, {levels[0]} to {levels[-1]}")
     return codec, int(level)
 
 
 def manifest_size(properties: Mapping[str, str]) -> int:
-    """Bytes after which a manifest is closed and another one begun.
+    """Return the target size of a manifest in bytes.
 
     Raises:
-        Refused: it is no number above 0.
+        Refused: The property is not a number above 0.
     """
-    text = properties.get(MANIFEST_SIZE, str(MANIFEST_SIZE_DEFAULT))
     _check(properties, MANIFEST_SIZE, _positive_long)
-    return int(text)
+    return int(properties.get(MANIFEST_SIZE, MANIFEST_SIZE_DEFAULT))
 
 
 def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files: bool) -> None:
@@ -80,7 +79,7 @@ def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files:
     """
     properties = metadata.properties
     try:
-        _folder(metadata.location)
+        _path(metadata.location)
     except ValueError as error:
         sentence = f"The table's location={metadata.location!r} is not {error}: move the table."
         raise Refused(Reason.CONFIGURATION, sentence) from error
@@ -93,7 +92,7 @@ def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files:
         _check_compression(properties, ("write.delete.parquet", "write.parquet"))
     try:
         load_location_provider(metadata.location, properties)
-    except Exception as error:  # it runs code of whoever made the table
+    except Exception as error:  # it runs code that the table names
         value = properties.get(LOCATION_PROVIDER)
         if value is None:
             raise
@@ -102,27 +101,27 @@ def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files:
 
 def _checks(metadata: TableMetadata, data_files: bool) -> Iterator[tuple[str, _Check]]:
     yield MANIFEST_SIZE, _positive_long
-    yield from ((name, _folder) for name in _FOLDERS)
+    yield from ((name, _path) for name in LOCATION_PROPERTIES)
     yield "schema.name-mapping.default", _name_mapping
     yield "write.delete.granularity", _one_of("file", "partition")
-    yield "write.object-storage.enabled", _truth
-    yield "write.object-storage.partitioned-paths", _truth
+    yield "write.object-storage.enabled", _boolean
+    yield "write.object-storage.partitioned-paths", _boolean
     # What the catalogs that PyIceberg implements look at when they write metadata.
-    yield "write.metadata.previous-versions-max", _whole
-    yield "write.metadata.delete-after-commit.enabled", _truth
+    yield "write.metadata.previous-versions-max", _int32
+    yield "write.metadata.delete-after-commit.enabled", _boolean
     if not data_files:
         return
-    yield "write.metadata.metrics.max-inferred-column-defaults", _whole
-    yield "write.parquet.row-group-size-bytes", _positive
-    yield "write.parquet.row-group-limit", _positive
-    yield "write.parquet.page-size-bytes", _positive
-    yield "write.parquet.page-row-limit", _positive
+    yield "write.metadata.metrics.max-inferred-column-defaults", _int32
+    yield "write.parquet.row-group-size-bytes", _positive_int
+    yield "write.parquet.row-group-limit", _positive_int
+    yield "write.parquet.page-size-bytes", _positive_int
+    yield "write.parquet.page-row-limit", _positive_int
     yield "write.parquet.page-version", _one_of("v1", "v2")
-    yield "write.parquet.dict-size-bytes", _positive
-    yield f"{_FILTER}max-bytes", _positive
+    yield "write.parquet.dict-size-bytes", _positive_int
+    yield f"{_FILTER}max-bytes", _positive_int
     for column in metadata.schema().column_names:
         if metadata.properties.get(f"{_FILTER}enabled.column.{column}", "").lower() == "true":
-            yield f"{_FILTER}fpp.column.{column}", _share
+            yield f"{_FILTER}fpp.column.{column}", _fraction
             yield f"{_FILTER}ndv.column.{column}", _positive_long
 
 
@@ -137,15 +136,15 @@ def _check(properties: Mapping[str, str], name: str, check: _Check) -> None:
 
 
 def _check_compression(properties: Mapping[str, str], prefixes: tuple[str, ...]) -> None:
-    """Check as ``workers.formats.parquet.write_properties`` reads: the first prefix that has a name wins."""
-    codec_name, codec = _first(properties, prefixes, "compression-codec")
+    """Check codec and level as workers read them: the first prefix that has the property wins."""
+    codec_name, codec = _first_of(properties, prefixes, "compression-codec")
     if codec is not None and codec.lower() not in _DATA_CODECS:
         raise _refused(codec_name, codec, f"one of {', '.join(_DATA_CODECS)}")
-    level_name, level = _first(properties, prefixes, "compression-level")
+    level_name, level = _first_of(properties, prefixes, "compression-level")
     codec = (codec or "zstd").lower()
     if level is None or codec not in _DATA_LEVELS:
         return
-    import pyarrow as pa  # applications that only enqueue need not wait for it
+    import pyarrow as pa  # takes long to load, and an application that only enqueues does not need it
 
     try:
         pa.Codec(codec, compression_level=int(level))
@@ -153,7 +152,7 @@ def _check_compression(properties: Mapping[str, str], prefixes: tuple[str, ...])
         raise _refused(level_name, level, f"a level of {codec}") from error
 
 
-def _first(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> tuple[str, str | None]:
+def _first_of(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> tuple[str, str | None]:
     for prefix in prefixes:
         if (key := f"{prefix}.{name}") in properties:
             return key, properties[key]
@@ -165,7 +164,7 @@ def _refused(name: str, value: str, expected: str) -> Refused:
     return Refused(Reason.CONFIGURATION, f"The table's property {name}={shown!r} is not {expected}: change it.")
 
 
-def _is_whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     try:
         int(text)
     except ValueError:
@@ -173,37 +172,37 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _whole(text: str) -> None:
-    if not _is_whole(text) or abs(int(text)) >= _INT:
+def _int32(text: str) -> None:
+    if not _is_integer(text) or abs(int(text)) >= _INT:
         raise ValueError("a whole number of 32 bits")
 
 
-def _positive(text: str) -> None:
-    if not _is_whole(text) or not 0 < int(text) < _INT:
+def _positive_int(text: str) -> None:
+    if not _is_integer(text) or not 0 < int(text) < _INT:
         raise ValueError(f"a whole number from 1 to {_INT - 1}")
 
 
 def _positive_long(text: str) -> None:
-    if not _is_whole(text) or not 0 < int(text) < _LONG:
+    if not _is_integer(text) or not 0 < int(text) < _LONG:
         raise ValueError(f"a whole number from 1 to {_LONG - 1}")
 
 
-def _folder(text: str) -> None:
-    """Paths are read as URIs: what follows these characters would be cut off, and files overwrite each other."""
+def _path(text: str) -> None:
+    """Check a path. PyIceberg reads it as a URI and would cut it off at these characters: files would collide."""
     if "#" in text or "?" in text:
         raise ValueError("a path without '#' and '?', where PyIceberg cuts paths off")
 
 
-def _share(text: str) -> None:
+def _fraction(text: str) -> None:
     try:
-        found = 0 < float(text) < 1
+        valid = 0 < float(text) < 1
     except ValueError:
-        found = False
-    if not found:
+        valid = False
+    if not valid:
         raise ValueError("a number between 0 and 1")
 
 
-def _truth(text: str) -> None:
+def _boolean(text: str) -> None:
     if text.lower() not in ("true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0"):
         raise ValueError("true or false")
 

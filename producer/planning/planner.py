@@ -7,9 +7,9 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.common.errors import Reason, Refused
-from producer.common.gc_pause import uncollected
+from producer.iceberg.manifest_reader import pause_gc
 from producer.iceberg.table_properties import check_properties
-from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
+from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from producer.planning.operations import OPERATIONS
@@ -57,13 +57,13 @@ def check_request(table: Table, request: Request) -> str | None:
     PartitionFilter(request.where, table.metadata)
     operation = OPERATIONS[request.operation]
     check_properties(table.metadata, data_files=operation.writes_data_files, delete_files=operation.writes_delete_files)
-    refuse_what_would_be_lost(table)
+    check_no_metadata_is_lost(table)
     if (nothing := operation.check_table(table, request)) is not None:
         return nothing
     return "the table has no snapshot" if head is None else None
 
 
-@uncollected()
+@pause_gc()
 def plan(
     table: Table,
     request: Request,

@@ -11,9 +11,14 @@ from urllib.parse import quote_plus
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table.metadata import TableMetadata
 
-from producer.iceberg.delete_index import DeleteIndex, Group, Positions, Reach
-from producer.iceberg.manifest_reader import LiveFile
-from producer.iceberg.partitions import encode_partition, partition_path, partition_type
+from producer.iceberg.delete_file_index import (
+    ApplicableDeletes,
+    DeleteFileIndex,
+    EqualityDeleteGroup,
+    PositionDeleteGroup,
+)
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.partitions import encode_scope, partition_path
 from producer.model.plan import (
     DataFile,
     EqualityDeleteFile,
@@ -28,7 +33,7 @@ from producer.model.plan import (
 #: A sort key of partitions: label, spec id, and values in hexadecimal with nulls first.
 PartitionOrder: TypeAlias = tuple[str, int, tuple[tuple[bool, str], ...]]
 #: A data file with the equality deletes that may remove rows of it.
-ReachedFile: TypeAlias = tuple[LiveFile, tuple[Reach, ...]]
+ReachedFile: TypeAlias = tuple[LiveFile, tuple[ApplicableDeletes, ...]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ def bundle_label(groups: Sequence[FileGroup]) -> str:
 class AppliedDeletes:
     """Every delete that reaches some data files, each once."""
 
-    equality: tuple[tuple[LiveFile, Group], ...]
+    equality: tuple[tuple[LiveFile, EqualityDeleteGroup], ...]
     positions: tuple[LiveFile, ...]
     vectors: tuple[LiveFile, ...]
 
@@ -93,9 +98,9 @@ class AppliedDeletes:
         return (*(delete for delete, _ in self.equality), *self.positions, *self.vectors)
 
 
-def equality_deletes_of(files: Iterable[ReachedFile]) -> Iterator[tuple[LiveFile, Group]]:
+def equality_deletes_of(files: Iterable[ReachedFile]) -> Iterator[tuple[LiveFile, EqualityDeleteGroup]]:
     """Yield the equality deletes that reach some data files, each once, in time linear in files and deletes."""
-    starts: dict[Group, int] = {}
+    starts: dict[EqualityDeleteGroup, int] = {}
     for _, reaches in files:
         for reach in reaches:
             starts[reach.group] = min(reach.start, starts.get(reach.group, reach.start))
@@ -107,24 +112,24 @@ def equality_deletes_of(files: Iterable[ReachedFile]) -> Iterator[tuple[LiveFile
 class UnitBuilder:
     """Builds units from the files of one snapshot."""
 
-    def __init__(self, metadata: TableMetadata, index: DeleteIndex, deletes: Iterable[LiveFile]) -> None:
+    def __init__(self, metadata: TableMetadata, index: DeleteFileIndex, deletes: Iterable[LiveFile]) -> None:
         self._metadata = metadata
         self._index = index
         self._deletes = deletes
 
     def applied_deletes(self, files: Sequence[ReachedFile]) -> AppliedDeletes:
         """Return the deletes that reach data files, in time linear in files and deletes."""
-        shared: dict[Positions, int] = {}
+        shared: dict[PositionDeleteGroup, int] = {}
         own: list[LiveFile] = []
         vectors: list[LiveFile] = []
         for file, _ in files:
-            if (vector := self._index.vector(file)) is not None:
+            if (vector := self._index.deletion_vector(file)) is not None:
                 vectors.append(vector)
-            if (positions := self._index.shared_positions(file)) is not None:
+            if (positions := self._index.partition_position_deletes(file)) is not None:
                 start = positions.start(file.sequence_number)
                 shared[positions] = min(start, shared.get(positions, start))
             # A position delete file of another partition does not apply, even if it names the file.
-            own += [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
+            own += [d for d in self._index.file_position_deletes(file) if d.partition_key == file.partition_key]
         return AppliedDeletes(
             equality=tuple(equality_deletes_of(files)),
             positions=(*(delete for p, start in shared.items() for delete in p.deletes[start:]), *own),
@@ -163,12 +168,7 @@ class UnitBuilder:
 
     def scope(self, file: LiveFile) -> Scope:
         """Return the partition of a file."""
-        spec = self._metadata.specs()[file.spec_id]
-        return Scope(
-            spec_id=file.spec_id,
-            values=tuple(encode_partition(partition_type(self._metadata, spec), file.partition)),
-            label=partition_path(self._metadata, spec, file.partition),
-        )
+        return encode_scope(self._metadata, file.spec_id, file.partition)
 
     def label(self, file: LiveFile) -> str:
         """Return a file's partition for people; the text ``null`` is quoted to tell it from a null value."""
@@ -210,7 +210,7 @@ class UnitBuilder:
         return {path: reason for path, reason in reasons if reason is not None}
 
     def _data_file(self, file: LiveFile, scope: int) -> DataFile:
-        vector = self._index.vector(file)
+        vector = self._index.deletion_vector(file)
         return DataFile(
             path=file.path,
             sequence_number=file.sequence_number,

@@ -21,10 +21,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from producer.common.errors import Corrupt, IcefleetError, Newer
+from producer.common.storage import map_parallel
 from producer.model.job import Operation, Report, Request
 from producer.model.plan import Plan, Unit
 from producer.model.staged import PlanNote
-from producer.state.records import Records, parallel
+from producer.state.records import Records
 from producer.state.round_store import RoundStore
 
 ROOT: Final = "_icefleet"
@@ -115,7 +116,7 @@ class JobStore:
             except (Corrupt, Newer) as error:
                 return error
 
-        found = parallel(look, self.branches)
+        found = map_parallel(look, self.branches)
         requests = {request.job: request for request in found if isinstance(request, Request)}
         return list(requests.values()), [error for error in found if isinstance(error, IcefleetError)]
 
@@ -144,7 +145,7 @@ class JobStore:
         """
         note, name = PlanNote(token=plan.token, units=len(plan.units)), f"planner-{plan.round}"
         number = self._job.append(name, note)
-        parallel(self.at(plan).write_unit, units)
+        map_parallel(self.at(plan).write_unit, units)
         if (known := self.plan(plan.round)) is not None:
             return known
         if self._job.read(f"{name}-{number}", PlanNote) != note:  # somebody was as quick, and took its place
@@ -220,7 +221,7 @@ class JobStore:
             branch: The job's, which may have been dropped meanwhile.
         """
         self._job.delete("conclusion")
-        parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
+        map_parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
         self.remove_folders()
 
     def _forget_current(self, own: str, of: tuple[Operation, str]) -> None:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
 from pyiceberg.io import FileIO
 
 from producer.common.errors import Corrupt
+from producer.common.storage import delete_if_exists, write_file
 from producer.model.codec import decode, encode
 from producer.model.job import Value
 from producer.model.staged import Claim
 
 V = TypeVar("V", bound=Value)
 C = TypeVar("C", bound=Claim)
-A = TypeVar("A")
-B = TypeVar("B")
 
-_PROBES: Final = 16
 _LOOKS: Final = 5
 _PAUSE: Final = 0.1
 
@@ -47,8 +42,7 @@ class Records:
 
     def write(self, name: str, value: Value) -> None:
         """Write a record, in place of one that is there."""
-        with self.io.new_output(self._path(name)).create(overwrite=True) as stream:
-            stream.write(encode(value).encode())
+        write_file(self.io, self._path(name), encode(value).encode())
 
     def read(self, name: str, kind: type[V]) -> V | None:
         """A record; None when there is none, or none that can be read: as good as not written.
@@ -81,7 +75,7 @@ class Records:
 
     def delete(self, name: str) -> None:
         """Delete a record that may be there."""
-        _delete_quietly(self.io, self._path(name))
+        delete_if_exists(self.io, self._path(name))
 
     def claim(self, name: str, value: C) -> bool:
         """Write a record under a name that nobody has; False when somebody has it, or is as quick."""
@@ -131,19 +125,3 @@ class Records:
 def _segment(name: str) -> str:
     """A name that leads nowhere: numbers and tokens in it come from messages and from other records."""
     return quote(name, safe="")
-
-
-def parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
-    """``function`` of each value, in order; many at a time, since storage answers late but in parallel."""
-    with ThreadPoolExecutor(_PROBES) as pool:
-        return list(pool.map(function, values))
-
-
-def delete_files(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files, of which some may never have been written."""
-    parallel(partial(_delete_quietly, io), paths)
-
-
-def _delete_quietly(io: FileIO, path: str) -> None:
-    with suppress(FileNotFoundError):
-        io.delete(path)

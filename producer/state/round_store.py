@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from producer.common.errors import Corrupt
+from producer.common.storage import map_parallel
 from producer.model.job import Failure
 from producer.model.plan import Unit, UnitHeader
 from producer.model.staged import Attempt, CommitNote, Staged
-from producer.state.records import Records, parallel
+from producer.state.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class RoundStore:
 
     def outcomes(self, units: Sequence[UnitHeader]) -> dict[int, Staged | Failure]:
         """How the units that have ended ended, by number; refused ones count as failed."""
-        found = parallel(lambda unit: refusal(unit) or self.outcome(unit.number), units)
+        found = map_parallel(lambda unit: refusal(unit) or self.outcome(unit.number), units)
         return {unit.number: outcome for unit, outcome in zip(units, found, strict=True) if outcome is not None}
 
     def pending(self, units: Sequence[UnitHeader]) -> Iterator[int]:
@@ -149,7 +150,7 @@ class RoundStore:
         Args:
             units: How many units the plan has.
         """
-        parallel(self._clear_unit, range(units))
+        map_parallel(self._clear_unit, range(units))
         for number in reversed(range(self.records.count("commit"))):
             self.forget_commit(number)
 

@@ -13,7 +13,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from producer.common.errors import Conflict
-from producer.iceberg.manifest_reader import KnownManifests, LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import ManifestCache, read_manifest_list, read_manifests
 from producer.iceberg.partitions import PartitionKey
 from producer.model.plan import Plan
 from producer.planning.planner import branch_head
@@ -41,12 +42,12 @@ class BranchHead:
     snapshot: Snapshot
     base: Snapshot
     #: Manifests that earlier attempts have read.
-    known: KnownManifests = field(default_factory=dict)
+    known: ManifestCache = field(default_factory=dict)
     #: The snapshots since the plan's, the head first.
     since: tuple[Snapshot, ...] = ()
 
     @classmethod
-    def of(cls, table: Table, plan: Plan, known: KnownManifests | None = None) -> BranchHead:
+    def of(cls, table: Table, plan: Plan, known: ManifestCache | None = None) -> BranchHead:
         """Look at a freshly loaded table.
 
         Args:
@@ -156,7 +157,7 @@ class BranchHead:
         return list(self._read(new))
 
     def _read(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
-        return read_manifests(self.io, manifests, known=self.known)
+        return read_manifests(self.io, manifests, cache=self.known)
 
 
 def committed(table: Table, plan: Plan) -> Snapshot | None:

@@ -9,14 +9,13 @@ from functools import cached_property, partial
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.common.gc_pause import uncollected
+from producer.common.storage import map_parallel
 from producer.iceberg.catalog import open_table
-from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
+from producer.iceberg.manifest_reader import pause_gc, read_manifest_list, read_manifests
 from producer.iceberg.snapshot_producer import metadata_files
 from producer.model.plan import Plan
 from producer.model.staged import Attempt, Staged
 from producer.state.commit_history import snapshots_of
-from producer.state.records import parallel
 from producer.state.round_store import RoundStore
 from tasks.job.branch_head import added_by, committed
 from tasks.job.context import JobContext
@@ -24,7 +23,7 @@ from tasks.job.pending_commit import merged_vectors_path
 from workers.formats.output_files import Journal
 
 
-@uncollected()
+@pause_gc()
 def clean_up(context: JobContext) -> tuple[str, ...]:
     """Delete what the job leaves behind; a worker that is still busy with it sees the end and deletes its own files.
 
@@ -47,10 +46,10 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
             wrong += unread
     uncommitted.wrong += wrong
     for folder, units in folders:
-        written = parallel(partial(_written_paths, folder), range(units))
+        written = map_parallel(partial(_written_paths, folder), range(units))
         uncommitted.delete(path for paths, _ in written for path in paths)
         wrong += [sentence for _, unread in written for sentence in unread]
-        parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
+        map_parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
     for plan in plans:
         for note in store.at(plan).commits():
             for name, snapshot_id in note.snapshots.items():
@@ -130,7 +129,9 @@ class _UncommittedFiles:
             self.delete([merged_vectors_path(self.table, plan, name)])
             if self.table.metadata.snapshot_by_id(snapshot_id) is None:
                 found = metadata_files(self.table, name, snapshot_id)
-                unused = [path for path in found if path not in self._manifests and self._context.places.hold(path)]
+                unused = [
+                    path for path in found if path not in self._manifests and self._context.locations.contain(path)
+                ]
                 self._context.deleter.with_marker(name).delete_in_order(reversed(unused))
 
     @contextmanager

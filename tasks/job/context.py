@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from producer.common.errors import Corrupt, Elsewhere, Failed, Reason, Refused
-from producer.common.storage import Fenced, Places
+from producer.common.errors import Corrupt, Failed, OutsideTable, Reason, Refused
+from producer.common.storage import FencedFileIO, TableLocations
 from producer.iceberg.catalog import open_catalog, open_table
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import JobId, Report, Request
@@ -27,7 +27,7 @@ class JobContext:
     name: JobId
     store: JobStore
     #: The locations of the table's files.
-    places: Places
+    locations: TableLocations
     #: Whether the records lie at the table; if not, only the message says where they are.
     at_table: bool = True
 
@@ -50,17 +50,19 @@ class JobContext:
             if location is None or (isinstance(error, Refused) and error.reason != Reason.UNKNOWN_TABLE):
                 raise
         else:
-            places, home = Places.of(table.metadata), location or table.metadata.location
+            locations, home = TableLocations.of(table.metadata), location or table.metadata.location
             branches = branches_of(table.metadata)
-            if location is None or places.hold(f"{home}/{ROOT}"):
-                return cls(job, name, JobStore(Fenced(table.io, places), home, name.token, branches), places)
+            if location is None or locations.contain(f"{home}/{ROOT}"):
+                return cls(
+                    job, name, JobStore(FencedFileIO(table.io, locations), home, name.token, branches), locations
+                )
         # Dropped or replaced since, or the message is wrong: then no plan of this job lies there.
-        io, places = load_file_io(dict(open_catalog(name.catalog).properties), location), Places.at(location)
-        return cls(job, name, JobStore(Fenced(io, places), location, name.token), places, at_table=False)
+        io, locations = load_file_io(dict(open_catalog(name.catalog).properties), location), TableLocations.at(location)
+        return cls(job, name, JobStore(FencedFileIO(io, locations), location, name.token), locations, at_table=False)
 
     def owns(self, path: str) -> bool:
         """Return whether a file can be one that was written for this job: its name carries the job's token."""
-        return self.places.hold(path) and f"{self.name.token}-" in path.rpartition("/")[2]
+        return self.locations.contain(path) and f"{self.name.token}-" in path.rpartition("/")[2]
 
     @property
     def deleter(self) -> FileDeleter:
@@ -101,7 +103,7 @@ class JobContext:
             Failed: The table was dropped or replaced, or the plan is another job's.
         """
         if (objection := self.objection(plan)) is not None:
-            raise Elsewhere(objection)
+            raise OutsideTable(objection)
         try:
             table = open_table(self.name.catalog, self.name.table)
         except Refused as error:
@@ -110,10 +112,10 @@ class JobContext:
             raise Failed(f"{self.name.table} was dropped while the job ran: nothing was committed.") from error
         if str(table.metadata.table_uuid) != plan.table_uuid:
             raise Failed(f"{self.name.table} was replaced by another table while the job ran: nothing was committed.")
-        places = Places.of(table.metadata)
-        if not places.hold(f"{self.store.location}/{ROOT}"):
+        locations = TableLocations.of(table.metadata)
+        if not locations.contain(f"{self.store.location}/{ROOT}"):
             raise Failed(f"The job's records lie at {self.store.location}, which is no place of {self.name.table}.")
-        table.io = Fenced(table.io, places)
+        table.io = FencedFileIO(table.io, locations)
         return table
 
 
@@ -123,12 +125,12 @@ def check_inputs(table: Table, plan: Plan, unit: Unit) -> None:
     A table may refer to files outside of its locations. Only for these is its metadata read, as planning has done.
 
     Raises:
-        Elsewhere: The unit names another file; the message names the first of them.
+        OutsideTable: The unit names another file; the message names the first of them.
     """
-    places = Places.of(table.metadata)
-    foreign = {path for path in _input_paths(unit) if not places.hold(path)}
+    locations = TableLocations.of(table.metadata)
+    foreign = {path for path in _input_paths(unit) if not locations.contain(path)}
     if foreign and (unknown := foreign - _live_files(table, plan)):
-        raise Elsewhere(f"{min(unknown)} is no file of {plan.request.table}: it is not read.")
+        raise OutsideTable(f"{min(unknown)} is no file of {plan.request.table}: it is not read.")
 
 
 def _input_paths(unit: Unit) -> Iterator[str]:

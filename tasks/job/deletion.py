@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
 
-from producer.common.errors import Elsewhere
-from producer.iceberg.pending_snapshot import delete_in_order
-from producer.state.records import delete_files
+from producer.common.errors import OutsideTable
+from producer.common.storage import delete_files, delete_in_order
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class FileDeleter:
         """Delete files, some of which may never have been written.
 
         Raises:
-            Elsewhere: One of them is neither the job's own nor granted; none is deleted.
+            OutsideTable: One of them is neither the job's own nor granted; none is deleted.
         """
         delete_files(self.io, self._checked(paths))
 
@@ -72,12 +71,12 @@ class FileDeleter:
         """Delete files one after another, so that those left after an error still lead to those deleted later.
 
         Raises:
-            Elsewhere: One of them is neither the job's own nor granted; none is deleted.
+            OutsideTable: One of them is neither the job's own nor granted; none is deleted.
         """
         delete_in_order(self.io, self._checked(paths))
 
     def _checked(self, paths: Iterable[str]) -> list[str]:
         found = list(paths)
         if foreign := [path for path in found if not self.may_delete(path)]:
-            raise Elsewhere(f"{foreign[0]} is no file of this job: it is not deleted.")
+            raise OutsideTable(f"{foreign[0]} is no file of this job: it is not deleted.")
         return found

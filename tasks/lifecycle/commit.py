@@ -17,10 +17,9 @@ from pyiceberg.table import Table
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from producer.common.errors import Conflict, Failed, IcefleetError
-from producer.common.gc_pause import uncollected
 from producer.common.settings import Settings
-from producer.iceberg.manifest_reader import KnownManifests
-from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
+from producer.iceberg.manifest_reader import ManifestCache, pause_gc
+from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
 from producer.model.plan import Plan
 from producer.model.staged import Staged
 from tasks.job.branch_head import BranchHead
@@ -52,7 +51,7 @@ class Unanswered(IcefleetError):
     error: BaseException | None = None
 
 
-@uncollected()
+@pause_gc()
 def commit(
     context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed: int, settings: Settings
 ) -> CommitResult:
@@ -114,7 +113,7 @@ class _Attempts:
     pending: PendingCommit | None = None
     doubtful: list[PreparedCommit] = field(default_factory=list)
     #: Manifests that were read, so that an attempt after a lost race is faster than the writer that won it.
-    known: KnownManifests = field(default_factory=dict)
+    known: ManifestCache = field(default_factory=dict)
 
     def attempt(self) -> CommitResult:
         """Decide on a change of the table as it is now, and commit it."""
@@ -132,7 +131,7 @@ class _Attempts:
                 replans=change.replans,
                 failures=change.failures,
             )
-        refuse_what_would_be_lost(table)
+        check_no_metadata_is_lost(table)
         self.pending = self.pending or PendingCommit.begin(self.context.store, self.plan)
         snapshot_id = table.metadata.new_snapshot_id() if isinstance(change, SnapshotChange) else None
         name = self.pending.begin_attempt(head.snapshot.snapshot_id, snapshot_id)

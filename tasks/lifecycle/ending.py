@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from producer.broker.messages import CommitMessage, UnitMessage
-from producer.common.errors import Elsewhere, IcefleetError, Newer, Reason, Refused
+from producer.common.errors import IcefleetError, Newer, OutsideTable, Reason, Refused
 from producer.iceberg.catalog import open_table
 from producer.model.job import Failure, JobId, Report, Request, Status
 from producer.model.plan import Plan
@@ -64,7 +64,7 @@ def reject_foreign_plan(context: JobContext, plan: Plan) -> Ended | None:
     if (objection := context.objection(plan)) is None:
         return None
     if not context.at_table:
-        raise Elsewhere(objection)
+        raise OutsideTable(objection)
     return close_job(context, report_of(context.request(plan), Status.FAILED, reason=objection))
 
 

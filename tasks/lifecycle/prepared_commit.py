@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
-from producer.iceberg.manifest_reader import KnownManifests
-from producer.iceberg.pending_snapshot import PreparedSnapshot
-from producer.iceberg.snapshot_producer import SnapshotUpdate
+from producer.iceberg.manifest_reader import ManifestCache
+from producer.iceberg.pending_snapshot import PendingSnapshot
+from producer.iceberg.snapshot_producer import SnapshotProducer
 from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
@@ -78,7 +78,7 @@ class PreparedSnapshotCommit:
     rules: CommitRules
     change: SnapshotChange
     additions: Additions
-    prepared: PreparedSnapshot
+    prepared: PendingSnapshot
     #: Deletes the files of this attempt.
     deleter: FileDeleter
 
@@ -93,7 +93,7 @@ class PreparedSnapshotCommit:
         name: str,
         snapshot_id: int,
         failed_units: int,
-        known: KnownManifests,
+        known: ManifestCache,
         deleter: FileDeleter,
     ) -> PreparedSnapshotCommit:
         """Write the files of the snapshot.
@@ -110,7 +110,7 @@ class PreparedSnapshotCommit:
             deleter: Deletes files of the job.
         """
         additions = change.additions(table, name)
-        update = SnapshotUpdate(
+        update = SnapshotProducer(
             table,
             plan.request.branch,
             operation=change.operation,
@@ -123,7 +123,7 @@ class PreparedSnapshotCommit:
             },
             snapshot_id=snapshot_id,
             name=name,
-            known=known,
+            cache=known,
         )
         update.add(additions.files)
         update.remove(change.removed)

@@ -89,7 +89,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
 
 
 def _at_home(context: JobContext, staged: Staged) -> bool:
-    return all(context.places.hold(path) for path in staged.paths)
+    return all(context.locations.contain(path) for path in staged.paths)
 
 
 def _astray(plan: Plan, staged: Staged) -> Failure:

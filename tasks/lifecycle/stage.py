@@ -11,7 +11,7 @@ from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from producer.common.errors import Corrupt, Elsewhere, Failed, Newer, Reason, Refused
+from producer.common.errors import Corrupt, Failed, Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import masked
 from producer.common.settings import Settings
 from producer.model.job import Failure
@@ -71,11 +71,11 @@ def stage(
 
     Raises:
         TryAgain: something went wrong that may go right the next time.
-        Elsewhere: what the message takes for the job's records is another job's.
+        OutsideTable: what the message takes for the job's records is another job's.
     """
     store = context.store
     if not context.at_table and (objection := context.objection(plan)) is not None:
-        raise Elsewhere(objection)
+        raise OutsideTable(objection)
     if store.is_stopped():
         return None
     records = store.at(plan)
@@ -123,8 +123,8 @@ def _attempt(
     started = time.perf_counter()
     executor = OPERATIONS[plan.request.operation].executor(context, plan, unit, attempt, budget_of(settings))
     records = context.store.at(plan)
-    if astray := [path for path in executor.claim.paths if not context.places.hold(path)]:
-        raise Elsewhere(f"{astray[0]} lies outside of the table's locations: it is not written.")
+    if astray := [path for path in executor.claim.paths if not context.locations.contain(path)]:
+        raise OutsideTable(f"{astray[0]} lies outside of the table's locations: it is not written.")
     records.note_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:

@@ -15,7 +15,7 @@ from celery.worker.strategy import default
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from producer.broker.queue import LOCATION
-from producer.common.errors import Elsewhere, Newer, Reason, Refused
+from producer.common.errors import Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import masked
 from producer.common.settings import Settings
 from producer.model import codec as versions
@@ -49,7 +49,7 @@ class DeliveredTask(RedactedTask):
     abstract = True
     typing = False  # a message of a later version goes back as it came
     max_retries = None
-    throws = (Refused, Elsewhere, Unsuccessful)
+    throws = (Refused, OutsideTable, Unsuccessful)
     Strategy = "tasks.messaging.delivery:strategy"
     #: Makes an order of a message's arguments, or refuses them.
     parse: Callable[[Mapping[str, Any]], Any]
@@ -91,7 +91,7 @@ class DeliveredTask(RedactedTask):
                 return self._retry_or_abort(order, error)
             log.warning("%s is refused: %s", self.name, error)
             raise
-        except Elsewhere as error:  # no retry changes where it leads
+        except OutsideTable as error:  # no retry changes where it leads
             log.warning("%s is refused: %s", self.name, error)
             raise
         except Exception as error:

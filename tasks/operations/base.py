@@ -17,8 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from producer.iceberg.manifest_entry import NewFile
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, NewFile
 from producer.model.job import Failure
 from producer.model.plan import Plan, Unit
 from producer.model.staged import Attempt, Staged

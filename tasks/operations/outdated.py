@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent
 
 from producer.common.errors import Corrupt
-from producer.iceberg.manifest_reader import LiveFile
+from producer.common.storage import map_parallel
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import DataFile, EqualityDeleteFile, Plan, PositionDeleteFile, Retirement, Scope, Unit
 from producer.model.staged import Staged
 from producer.planning.units import vector_ref
-from producer.state.records import parallel
 from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.since import DeletesSince
 
@@ -74,7 +74,7 @@ def outdated_files(
             raise Corrupt(f"The record of unit {number} of {plan.request.job} is gone.")
         return _outdated(unit, staged[number], gone, head, since)
 
-    found = zip(numbers, parallel(outdated, numbers), strict=True)
+    found = zip(numbers, map_parallel(outdated, numbers), strict=True)
     return {number: files for number, files in found if files}
 
 

@@ -13,8 +13,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
-from producer.iceberg.delete_index import key_columns
-from producer.iceberg.partitions import decode_partition, partition_type
+from producer.iceberg.delete_file_index import key_columns
+from producer.iceberg.partitions import decode_scope
 from producer.model.plan import DataFile, EqualityDeleteFile, Plan, PositionDeleteFile, Scope, Unit
 from producer.model.staged import Attempt, Staged, StagedVector
 from workers.model import convert_unit as engine
@@ -135,7 +135,7 @@ class Conversion:
     def constants(self, scope: Scope) -> dict[int, Any]:
         """Values of identity partition columns, for files that leave these out (spec, Column Projection)."""
         spec = self._spec(scope)
-        values = decode_partition(partition_type(self.metadata, spec), scope.values)
+        values = decode_scope(self.metadata, scope)
         return {
             field.source_id: values[position]
             for position, field in enumerate(spec.fields)

@@ -12,7 +12,7 @@ from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from producer.iceberg.metadata_v3 import enable_version_3
+from producer.iceberg.pyiceberg_internals import enable_version_3
 
 # Tables are created in version 3 before any snapshot is built.
 enable_version_3()

@@ -13,8 +13,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import FILE_PATH_ID
+from producer.iceberg.manifest_entry import FILE_PATH_ID, NewFile, new_data_file
 from producer.iceberg.partitions import PartitionKey
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter

@@ -14,7 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from producer.iceberg.snapshot_producer import SnapshotUpdate
+from producer.iceberg.snapshot_producer import SnapshotProducer
 from tasks.testing.catalog import upgrade
 from tasks.testing.writer import Positions, RowDelta, TableWriter
 
@@ -122,7 +122,7 @@ class StreamTable(TableWriter):
     ) -> int:
         """Commit any mix of files as one snapshot; a branch that is missing starts at main's head."""
         for attempt in range(_COMMIT_ATTEMPTS):
-            update = SnapshotUpdate(
+            update = SnapshotProducer(
                 self.table,
                 branch,
                 operation=operation or delta.operation,

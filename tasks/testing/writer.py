@@ -17,8 +17,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.iceberg.partitions import is_unpartitioned, partition_path
 from producer.model.plan import VectorRef
 from tasks.testing.deletes import Deleted, write_position_deletes, write_vectors

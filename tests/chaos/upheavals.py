@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Operation as SnapshotOperation
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from tasks.testing import RowDelta, StreamTable
 from tests.fleet.tables import SCHEMA, SPEC, referenced
 from tests.fleet.writers import Writer

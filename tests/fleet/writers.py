@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.state.commit_history import JOB, ROUND
 from tasks.testing import StreamTable
 from tests.fleet.tables import SCHEMA, SPEC, rows_of

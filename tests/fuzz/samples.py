@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
 
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import read_manifest_list
 from producer.model.plan import VectorRef
 from tasks.testing import StreamTable, local_catalog
 from tests.support.memoryio import MemoryIO

@@ -15,8 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.model.job import Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create

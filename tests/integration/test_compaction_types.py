@@ -28,7 +28,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Status
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create

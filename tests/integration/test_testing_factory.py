@@ -51,7 +51,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from producer.iceberg.manifest_reader import FILE_PATH_ID
+from producer.iceberg.manifest_entry import FILE_PATH_ID
 from tasks.testing import RowDelta, StreamTable, local_catalog, read_rows
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "cat", StringType(), required=False))

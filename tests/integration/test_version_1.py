@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
 from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.snapshot_producer import SnapshotUpdate
+from producer.iceberg.snapshot_producer import SnapshotProducer
 from tasks.testing import RowDelta, StreamTable, local_catalog, read_rows
 from tests.support import oracle
 from tests.support.commits import BY_P, SCHEMA, recount, rows, totals
@@ -116,7 +116,7 @@ def test_deletes_are_refused(stream: StreamTable) -> None:
         file_size_in_bytes=1,
         equality_ids=[1],
     )
-    update = SnapshotUpdate(stream.table, operation=Operation.DELETE)
+    update = SnapshotProducer(stream.table, operation=Operation.DELETE)
     update.add([NewFile(delete, 0)])
     with pytest.raises(ValueError, match="version 1 has no deletes: d"):
         update.prepare()

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from producer.common.settings import Settings
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Operation, Report, Request, Status
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows

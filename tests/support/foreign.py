@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from producer.iceberg.manifest_entry import existing
-from producer.iceberg.manifest_list_writer import write_manifest_list
-from producer.iceberg.manifest_writer import write_manifests
-from producer.iceberg.metadata_v3 import next_row_id
-from producer.iceberg.pending_snapshot import PreparedSnapshot
+from producer.iceberg.manifest_entry import existing_entry
+from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
+from producer.iceberg.pending_snapshot import PendingSnapshot
+from producer.iceberg.pyiceberg_internals import next_row_id
 from tasks.testing import StreamTable
 
 
@@ -35,7 +34,7 @@ def rewrite_manifests(
     snapshot_id, sequence_number = metadata.new_snapshot_id(), metadata.next_sequence_number()
     entries: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
     for file in stream.files():
-        edit(entry := existing(file))
+        edit(entry := existing_entry(file))
         entries[file.manifest.content, file.spec_id].append(entry)
     folder = table.location_provider()
     manifests = [
@@ -71,4 +70,4 @@ def rewrite_manifests(
         first_row_id=first_row,
         added_rows=None if first_row is None or next_row is None else next_row - first_row,
     )
-    PreparedSnapshot(table, "main", metadata.refs["main"], snapshot, ()).commit()
+    PendingSnapshot(table, "main", metadata.refs["main"], snapshot, ()).commit()

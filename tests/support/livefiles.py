@@ -12,8 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
-from producer.iceberg.manifest_entry import new_data_file
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, new_data_file
 from producer.iceberg.partitions import partition_key
 
 

@@ -23,7 +23,8 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import NestedField, StructType
 
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 
 Row = tuple[Any, ...]
 

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from producer.common.settings import Settings
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Report, Request, Status
 from producer.model.plan import VectorRef
 from tasks.local import LocalEngine

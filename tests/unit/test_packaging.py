@@ -102,6 +102,41 @@ def test_packages_know_each_other_in_one_direction(package: str) -> None:
     assert [where for name, where in _imports(package) if name in known - ALLOWED[package]] == []
 
 
+#: The one module that may depend on how PyIceberg works inside.
+INTERNALS = "producer/iceberg/pyiceberg_internals.py"
+
+
+def _uses_of_internals(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield uses of PyIceberg's private names and local variables, and assignments to its attributes."""
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pyiceberg":
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            if any(name.startswith("_") for name in names):
+                yield node
+            imported |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+            if node.attr.startswith("_") or isinstance(node.ctx, ast.Store):
+                yield node
+        elif (isinstance(node, ast.Attribute) and node.attr == "f_locals") or (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).split(".")[0] in imported
+            and any((keyword.arg or "").startswith("_") for keyword in node.keywords)
+        ):
+            yield node
+
+
+def test_one_module_depends_on_the_inside_of_pyiceberg() -> None:
+    found = {
+        str(path.relative_to(REPOSITORY))
+        for package in SHIPPED
+        for path in _modules(package)
+        if any(_uses_of_internals(ast.parse(path.read_text())))
+    }
+    assert found == {INTERNALS}
+
+
 #: Whose modules an extra is for; a module belongs to the last that it fits.
 EXTRAS: dict[str, tuple[str, ...]] = {
     "icefleet_main.py": (),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final, Self
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import Transform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, IntegerType, NestedField, PrimitiveType, UUIDType
+from pyiceberg.types import IntegerType, PrimitiveType
 
+from producer.model.partition_values import decode_value, encode_value, path_schema
 from producer.model.plan import Scope
 from workers.arrow.fields import Accessor, bits
 from workers.arrow.transforms import apply_transform
@@ -39,11 +38,8 @@ class PartitionColumn:
             return pa.scalar(_NULL)
         values = apply_transform(self.source.column(batch), self.source.type, self.transform)
         encoded = _encode(values)
-        texts = [self._text(value) for value in encoded.dictionary.to_pylist()]
+        texts = [encode_value(self.type, value) for value in encoded.dictionary.to_pylist()]
         return pc.fill_null(pa.array(texts, pa.string()).take(encoded.indices), _NULL)
-
-    def _text(self, value: Any) -> str:
-        return to_bytes(self.type, value).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,8 @@ class PartitionRouter:
         routed = None in unit.scopes
         columns = tuple(_partition_column(field, unit.schema, rows, routed) for field in unit.spec.fields)
         known = {partition_text(scope.values): scope for scope in unit.scopes if scope is not None}
-        return cls(unit.spec, _sources(unit.spec, unit.schema), columns, unit.scopes, known)
+        types = {id_: unit.schema.find_type(id_) for id_ in unit.schema.field_ids}
+        return cls(unit.spec, path_schema(unit.spec, types.get), columns, unit.scopes, known)
 
     def texts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
         """Return the partition of each row of a file, as text.
@@ -102,7 +99,7 @@ class PartitionRouter:
             return found
         parts = text.split(_SEPARATOR) if self.columns else []
         values = tuple(None if part == _NULL else part for part in parts)
-        record = Record(*(_value(column.type, value) for column, value in zip(self.columns, values, strict=True)))
+        record = Record(*(decode_value(column.type, value) for column, value in zip(self.columns, values, strict=True)))
         return Scope(spec_id=self.spec.spec_id, values=values, label=self.spec.partition_to_path(record, self.sources))
 
 
@@ -122,15 +119,6 @@ def _partition_column(field: PartitionField, schema: Schema, rows: pa.Schema, ro
     return PartitionColumn(source, field.transform, result)
 
 
-def _sources(spec: PartitionSpec, schema: Schema) -> Schema:
-    """A schema of the spec's sources; a void field may have lost its own."""
-    types: dict[int, IcebergType] = {
-        field.source_id: schema.find_type(field.source_id) if field.source_id in schema.field_ids else IntegerType()
-        for field in spec.fields
-    }
-    return Schema(*(NestedField(id_, f"source_{id_}", type_, required=False) for id_, type_ in types.items()))
-
-
 def _encode(values: pa.Array) -> pa.DictionaryArray:
     """Dictionary-encode values by the bits of their single values; every NaN is one value."""
     if pa.types.is_floating(values.type):
@@ -141,11 +129,3 @@ def _encode(values: pa.Array) -> pa.DictionaryArray:
     if pa.types.is_temporal(values.type):
         values = bits(values)
     return values.dictionary_encode()
-
-
-def _value(type_: PrimitiveType, text: str | None) -> Any:
-    """Return a value as manifests have it."""
-    if text is None:
-        return None
-    data = bytes.fromhex(text)
-    return UUID(bytes=data) if isinstance(type_, UUIDType) else from_bytes(type_, data)

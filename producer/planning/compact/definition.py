@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def _check_table(table: Table, request: Request) -> None:
-    from producer.iceberg.unsupported_columns import column_that_is_not_rewritten
+    from producer.iceberg.unsupported_metadata import unrewritable_column
     from producer.planning.compact.rewrite_options import resolve
 
     resolve(Options.parse(request.options), table.metadata)
-    if (column := column_that_is_not_rewritten(table.schema())) is not None:
+    if (column := unrewritable_column(table.schema())) is not None:
         name = table.schema().find_column_name(column.field_id)
         sentence = f"Column {name} of {request.table} is of type {column.field_type}: it is not compacted so far."
         raise Refused(Reason.COLUMN_TYPE, sentence)

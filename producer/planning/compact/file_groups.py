@@ -9,8 +9,8 @@ from enum import Enum, auto
 from typing import Final
 
 from producer.common.sizes import count_text, size_text
-from producer.iceberg.delete_index import DeleteIndex, Reach
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.delete_file_index import ApplicableDeletes, DeleteFileIndex
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import Rewrite
 from producer.planning.compact.options import JobOrder
 from producer.planning.compact.rewrite_options import Thresholds
@@ -33,7 +33,7 @@ class RewriteCandidate:
 
     file: LiveFile
     #: The equality deletes that may remove rows of it.
-    reaches: tuple[Reach, ...]
+    reaches: tuple[ApplicableDeletes, ...]
     reason: RewriteReason
     #: Bytes of the rows that are left, as far as deletes are known by row.
     live_size: int
@@ -52,7 +52,7 @@ class CandidateEvaluator:
     how many rows an equality delete, or a delete for a whole partition, removes is unknown.
     """
 
-    def __init__(self, thresholds: Thresholds, index: DeleteIndex) -> None:
+    def __init__(self, thresholds: Thresholds, index: DeleteFileIndex) -> None:
         self._thresholds = thresholds
         self._index = index
 
@@ -62,7 +62,7 @@ class CandidateEvaluator:
         small = file.size < limits.min_size
         if limits.small_only and not small and not limits.rewrite_all:
             return None
-        reaches = tuple(r for r in self._index.equality(file) if r.group.may_match(file, r.start))
+        reaches = tuple(r for r in self._index.equality_deletes(file) if r.group.may_match(file, r.start))
         deleted = self._deleted_rows(file)
         deleted_ratio = deleted / file.record_count if file.record_count else 0.0
         if deleted_ratio >= limits.delete_ratio or self._delete_files(file, reaches) >= limits.delete_files:
@@ -78,21 +78,21 @@ class CandidateEvaluator:
         return RewriteCandidate(file, reaches, reason, round(file.size * (1 - deleted_ratio)))
 
     def _deleted_rows(self, file: LiveFile) -> int:
-        vector = self._index.vector(file)
+        vector = self._index.deletion_vector(file)
         own = [vector] if vector is not None else self._own_positions(file)
         return min(sum(delete.record_count for delete in own), file.record_count)
 
-    def _delete_files(self, file: LiveFile, reaches: Iterable[Reach]) -> int:
-        shared = self._index.shared_positions(file)
+    def _delete_files(self, file: LiveFile, reaches: Iterable[ApplicableDeletes]) -> int:
+        shared = self._index.partition_position_deletes(file)
         return (
             sum(len(reach.group.deletes) - reach.start for reach in reaches)
-            + (shared.likely(file) if shared is not None else 0)
+            + (shared.count_likely(file) if shared is not None else 0)
             + len(self._own_positions(file))
-            + (self._index.vector(file) is not None)
+            + (self._index.deletion_vector(file) is not None)
         )
 
     def _own_positions(self, file: LiveFile) -> list[LiveFile]:
-        return [d for d in self._index.own_positions(file) if d.partition_key == file.partition_key]
+        return [d for d in self._index.file_position_deletes(file) if d.partition_key == file.partition_key]
 
 
 def describe(candidates: Iterable[RewriteCandidate], rewrite: Rewrite) -> str:

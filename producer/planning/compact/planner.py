@@ -11,8 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.common.sizes import count_text, size_text
-from producer.iceberg.dangling_deletes import LiveData
-from producer.iceberg.delete_index import DeleteIndex
+from producer.iceberg.delete_file_index import DanglingDeletes, DeleteFileIndex
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.iceberg.partitions import PartitionKey
 from producer.model.plan import Plan, Strategy, Unit, UnitHeader
@@ -74,9 +73,9 @@ class CompactionPlanner:
         manifests = read_manifest_list(table.io, head)
         self.data_manifests = [m for m in manifests if m.content == ManifestContent.DATA]
         self.deletes = list(read_manifests(table.io, (m for m in manifests if m.content == ManifestContent.DELETES)))
-        self.index = DeleteIndex(self.deletes, self.metadata)
+        self.index = DeleteFileIndex(self.deletes, self.metadata)
         self.builder = UnitBuilder(self.metadata, self.index, self.deletes)
-        self.live = LiveData(self.metadata, self.deletes)
+        self.live = DanglingDeletes(self.metadata, self.deletes)
         self.data_files = self.selected = 0
 
     def plan(self) -> PlanWithUnits:
@@ -99,7 +98,7 @@ class CompactionPlanner:
         selects: dict[PartitionKey, bool] = {}
         candidates: dict[PartitionKey | None, list[RewriteCandidate]] = defaultdict(list)
         for file in read_manifests(self.io, self.data_manifests):
-            self.live.add(file)
+            self.live.add_data_file(file)
             self.data_files += 1
             key = file.partition_key
             if key not in selects:
@@ -184,7 +183,7 @@ class CompactionPlanner:
         return self.builder.unit(header, files, applied)
 
     def _has_dangling(self) -> bool:
-        return self.rewrite.remove_dangling and not all(self.live.reached_by(delete) for delete in self.deletes)
+        return self.rewrite.remove_dangling and any(self.live.is_dangling(delete) for delete in self.deletes)
 
     def _why_nothing(
         self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]

@@ -12,8 +12,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.iceberg.delete_index import DeleteIndex, Group, Reach
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list, read_manifests
+from producer.iceberg.delete_file_index import ApplicableDeletes, DeleteFileIndex, EqualityDeleteGroup
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.iceberg.partitions import PartitionKey
 from producer.model.plan import Plan, Retirement, Unit, UnitHeader
 from producer.planning.partition_filter import PartitionFilter
@@ -97,10 +98,10 @@ class ConversionPlanner:
             for delete in deletes
             if delete.content != DataFileContent.EQUALITY_DELETES or only is None or delete.path in only
         ]
-        self.index = DeleteIndex(applicable, self.metadata)
+        self.index = DeleteFileIndex(applicable, self.metadata)
         self.builder = UnitBuilder(self.metadata, self.index, applicable)
         #: Groups of deletes that reach data files which the filter excludes, with the oldest sequence number of these.
-        self.excluded: dict[Group, int] = {}
+        self.excluded: dict[EqualityDeleteGroup, int] = {}
 
     def plan(self) -> PlanWithUnits:
         """Return the plan and its units; an empty plan says why."""
@@ -120,14 +121,14 @@ class ConversionPlanner:
 
     def _reached_files(self) -> dict[PartitionKey, list[ReachedFile]]:
         """Return the data files that some equality delete may remove a row of, by partition."""
-        newest = self.index.newest
+        newest = self.index.max_equality_sequence_number
         # No delete reaches a manifest whose oldest file is as new as the newest delete.
         older = [
             m for m in self.manifests if m.content == ManifestContent.DATA and (m.min_sequence_number or 0) < newest
         ]
         found: dict[PartitionKey, list[ReachedFile]] = defaultdict(list)
         for file in read_manifests(self.io, older):
-            reaches = tuple(self.index.equality(file))
+            reaches = tuple(self.index.equality_deletes(file))
             if not reaches:
                 continue
             if not self.partition_filter.selects(file.spec_id, file.partition):
@@ -156,7 +157,7 @@ class ConversionPlanner:
                 refused = tuple(item for item in files if item[0].path in refusals)
                 yield ConversionFileGroup(label, refused, 0, refusal_summary(list(refusals.values())))
 
-    def _cost(self, file: LiveFile, reaches: Sequence[Reach]) -> int:
+    def _cost(self, file: LiveFile, reaches: Sequence[ApplicableDeletes]) -> int:
         """Return the bytes of the key columns to read, or of the whole file if the manifest has no column sizes."""
         ids = {field_id for reach in reaches for field_id in reach.group.equality_ids}
         sizes = file.data_file.column_sizes or {}
@@ -199,13 +200,13 @@ class ConversionPlanner:
             if self._is_requested(group, delete, units_of)
         )
 
-    def _is_requested(self, group: Group, delete: LiveFile, units_of: dict[str, list[int]]) -> bool:
+    def _is_requested(self, group: EqualityDeleteGroup, delete: LiveFile, units_of: dict[str, list[int]]) -> bool:
         """Return whether the request covers a delete: a unit applies it, or its partition is selected."""
         if delete.path in units_of or self.partition_filter.selects_all:
             return True
         return group.scope is not None and self.partition_filter.selects(delete.spec_id, delete.partition)
 
-    def _complete(self, group: Group, delete: LiveFile) -> bool:
+    def _complete(self, group: EqualityDeleteGroup, delete: LiveFile) -> bool:
         """Return whether the request covers every data file that a delete reaches."""
         if group.scope is None and not self.partition_filter.selects_all:
             oldest = self.excluded.get(group)

@@ -10,10 +10,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from producer.common.errors import Conflict
-from producer.iceberg.dangling_deletes import LiveData
-from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file, partition_of
-from producer.iceberg.manifest_reader import LiveFile
-from producer.iceberg.partitions import partition_key
+from producer.iceberg.delete_file_index import DanglingDeletes
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
+from producer.iceberg.partitions import ScopeDecoder, decode_scope, partition_key
 from producer.model.job import Failure
 from producer.model.plan import Plan, Rewrite
 from producer.model.staged import Staged, StagedDataFile
@@ -142,25 +141,25 @@ class CompactionRules:
         """Deletes that reach nothing after the commit. Its outputs count: they may be as old as what was read."""
         if not candidates:
             return []
-        live, paths = LiveData(table.metadata, candidates), set()
+        live, paths = DanglingDeletes(table.metadata, candidates), set()
         removed = {path for unit in units for path in unit.inputs}
         for digest in digests:
             for key, number in digest.oldest.items():
-                live.note(key, number)
+                live.add_partition(key, number)
             for path, file in digest.files.items():
                 if path not in removed:
-                    live.add(file)
+                    live.add_data_file(file)
                     paths.add(path)
         if self._rewrite.keep_sequence_number:  # else they are newer than any delete
             written = {unit.scopes[file.scope] for unit in units for file in unit.data}
             for scope in written:
-                key = partition_key(scope.spec_id, partition_of(table.metadata, scope))
-                live.note(key, self._plan.sequence_number)
+                key = partition_key(scope.spec_id, decode_scope(table.metadata, scope))
+                live.add_partition(key, self._plan.sequence_number)
         named = self._named()
         return [
             delete
             for delete in candidates
-            if not live.reached_by(delete) or (delete.path in named and named[delete.path].isdisjoint(paths))
+            if live.is_dangling(delete) or (delete.path in named and named[delete.path].isdisjoint(paths))
         ]
 
     def _replan(self, number: int, reason: str) -> Replan:
@@ -187,7 +186,7 @@ class CompactionChange:
         assert self.plan.rewrite is not None
         rewrite = self.plan.rewrite
         number = self.plan.sequence_number if rewrite.keep_sequence_number else None
-        partitions = PartitionTuples(table.metadata)
+        partitions = ScopeDecoder(table.metadata)
         files = (_new_file(partitions, rewrite, unit, file, number) for unit in self.units for file in unit.data)
         return Additions(tuple(files))
 
@@ -201,7 +200,7 @@ def _miscounted(unit: Staged) -> str | None:
 
 
 def _new_file(
-    partitions: PartitionTuples,
+    partitions: ScopeDecoder,
     rewrite: Rewrite,
     unit: Staged,
     file: StagedDataFile,
@@ -213,7 +212,7 @@ def _new_file(
             content=DataFileContent.DATA,
             file_path=file.path,
             file_format=FileFormat.PARQUET,
-            partition=partitions.of(scope),
+            partition=partitions.decode(scope),
             record_count=file.records,
             file_size_in_bytes=file.size,
             column_sizes=file.column_sizes,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from pyiceberg.table.metadata import TableMetadata
 
-from producer.iceberg.delete_index import DeleteIndex
-from producer.iceberg.manifest_entry import partition_of
-from producer.iceberg.manifest_reader import LiveFile
-from producer.iceberg.partitions import PartitionKey, is_unpartitioned, partition_key
+from producer.iceberg.delete_file_index import DeleteFileIndex
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.partitions import PartitionKey, decode_scope, is_unpartitioned, partition_key
 from producer.model.plan import Plan, Rewrite
 from producer.model.staged import Staged
 from tasks.job.branch_head import BranchHead
@@ -45,15 +44,15 @@ class Inputs:
         self._since = since
         self._before = before
         self._now = now
-        self._new = DeleteIndex(since.new(head), metadata)
-        self._gone = DeleteIndex(since.gone(head), metadata)
+        self._new = DeleteFileIndex(since.new(head), metadata)
+        self._gone = DeleteFileIndex(since.gone(head), metadata)
         self._with_vector = frozenset(d.referenced_data_file for d in head.base_deletes if d.is_vector)
         added = since.equality(head)
         live = head.equality_deletes
         lost = (delete for delete in added if delete.path not in live or not self._reaches_outputs(delete))
-        self._lost = DeleteIndex(lost, metadata)
+        self._lost = DeleteFileIndex(lost, metadata)
         unpartitioned = {spec.spec_id for spec in metadata.partition_specs if is_unpartitioned(spec)}
-        self._scoped = DeleteIndex((d for d in added if d.spec_id not in unpartitioned), metadata)
+        self._scoped = DeleteFileIndex((d for d in added if d.spec_id not in unpartitioned), metadata)
 
     def conflict(self, unit: Staged) -> str | None:
         """What other writers did that keeps a unit from being committed; None when it may be.
@@ -76,13 +75,15 @@ class Inputs:
         return None
 
     def _positions_changed(self, file: LiveFile, unit: Staged) -> bool:
-        if self._new.vector(file) is not None or self._gone.vector(file) is not None:
+        if self._new.deletion_vector(file) is not None or self._gone.deletion_vector(file) is not None:
             return True
         if file.path in self._with_vector:
             return False  # which takes the place of all position deletes
-        return any(self._since.names(self._io, delete, file.path) for delete in self._new.positions(file)) or any(
+        return any(
+            self._since.names(self._io, delete, file.path) for delete in self._new.position_deletes(file)
+        ) or any(
             delete.referenced_data_file is not None or file.path in unit.named.get(delete.path, (file.path,))
-            for delete in self._gone.positions(file)
+            for delete in self._gone.position_deletes(file)
         )
 
     def _keys_changed(self, file: LiveFile, unit: Staged) -> bool:
@@ -99,7 +100,7 @@ class Inputs:
         if not self._rewrite.keep_sequence_number:
             return False
         moved = [f for f in (self._before[path] for path in unit.inputs) if f.spec_id != self._rewrite.spec_id]
-        scopes = {partition_key(scope.spec_id, partition_of(self._metadata, scope)) for scope in unit.scopes}
+        scopes = {partition_key(scope.spec_id, decode_scope(self._metadata, scope)) for scope in unit.scopes}
         return any(
             group.scope in scopes and any(group.may_match(file, 0) for file in moved) for group in self._scoped.groups
         )
@@ -109,8 +110,8 @@ class Inputs:
         return self._rewrite.keep_sequence_number and delete.sequence_number > self._plan.sequence_number
 
 
-def _reaches(index: DeleteIndex, file: LiveFile) -> bool:
-    return any(reach.group.may_match(file, reach.start) for reach in index.equality(file))
+def _reaches(index: DeleteFileIndex, file: LiveFile) -> bool:
+    return any(reach.group.may_match(file, reach.start) for reach in index.equality_deletes(file))
 
 
 def _place(file: LiveFile) -> tuple[PartitionKey, int, int | None]:

@@ -9,7 +9,8 @@ from itertools import groupby
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from producer.iceberg.manifest_reader import LiveFile, ManifestKey, manifest_key, read_manifests
+from producer.iceberg.manifest_entry import LiveFile
+from producer.iceberg.manifest_reader import ManifestKey, manifest_key, read_manifests
 from producer.iceberg.partitions import PartitionKey
 
 

@@ -9,9 +9,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.common.storage import map_parallel
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import VectorRef
-from producer.state.records import parallel
 from tasks.job.branch_head import BranchHead, Reach, added_by, reach_of
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
@@ -45,7 +45,7 @@ class DeletesSince:
         The head alone does not tell: of one that was added and retired again nothing is left there.
         """
         unknown = [s for s in head.since if s.snapshot_id not in self._equality]
-        found = parallel(partial(_equality_added_by, head.io), unknown)
+        found = map_parallel(partial(_equality_added_by, head.io), unknown)
         self._equality.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
         files = {_identity(f): f for snapshot in head.since for f in self._equality[snapshot.snapshot_id]}
         live = {_identity(f): f for f in self.new(head) if f.content == DataFileContent.EQUALITY_DELETES}

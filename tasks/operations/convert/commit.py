@@ -9,8 +9,8 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from producer.iceberg.manifest_entry import NewFile, PartitionTuples, new_data_file
-from producer.iceberg.manifest_reader import FILE_PATH_ID, LiveFile
+from producer.iceberg.manifest_entry import FILE_PATH_ID, LiveFile, NewFile, new_data_file
+from producer.iceberg.partitions import ScopeDecoder
 from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
@@ -99,7 +99,7 @@ class ConversionChange:
 
     def additions(self, table: Table, name: str) -> Additions:
         """Position delete files and vectors; those that somebody else wrote a vector for meanwhile are merged."""
-        partitions = PartitionTuples(table.metadata)
+        partitions = ScopeDecoder(table.metadata)
         merged, written = self._merge(table, partitions, name)
         return Additions(
             (
@@ -110,7 +110,7 @@ class ConversionChange:
             written,
         )
 
-    def _merge(self, table: Table, partitions: PartitionTuples, name: str) -> tuple[list[NewFile], tuple[str, ...]]:
+    def _merge(self, table: Table, partitions: ScopeDecoder, name: str) -> tuple[list[NewFile], tuple[str, ...]]:
         """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
         if not self.decision.merges:
             return [], ()
@@ -135,14 +135,14 @@ class ConversionChange:
         return merged, (path,)
 
 
-def _position_delete(partitions: PartitionTuples, unit: Staged, delete: StagedDeleteFile) -> NewFile:
+def _position_delete(partitions: ScopeDecoder, unit: Staged, delete: StagedDeleteFile) -> NewFile:
     scope = unit.scopes[delete.scope]
     return NewFile(
         new_data_file(
             content=DataFileContent.POSITION_DELETES,
             file_path=delete.path,
             file_format=FileFormat.PARQUET,
-            partition=partitions.of(scope),
+            partition=partitions.decode(scope),
             record_count=delete.records,
             file_size_in_bytes=delete.size,
             column_sizes=delete.column_sizes,
@@ -158,14 +158,14 @@ def _position_delete(partitions: PartitionTuples, unit: Staged, delete: StagedDe
     )
 
 
-def _vector(partitions: PartitionTuples, unit: Staged, vector: StagedVector) -> NewFile:
+def _vector(partitions: ScopeDecoder, unit: Staged, vector: StagedVector) -> NewFile:
     scope = unit.scopes[vector.scope]
     return NewFile(
         new_data_file(
             content=DataFileContent.POSITION_DELETES,
             file_path=vector.path,
             file_format=FileFormat.PUFFIN,
-            partition=partitions.of(scope),
+            partition=partitions.decode(scope),
             record_count=vector.cardinality,
             file_size_in_bytes=vector.size,
             referenced_data_file=vector.target,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import Plan, Retirement, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.units import vector_ref

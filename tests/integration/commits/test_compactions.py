@@ -14,8 +14,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.model.job import Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle

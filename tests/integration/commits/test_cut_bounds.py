@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import FILE_PATH_ID
+from producer.iceberg.manifest_entry import FILE_PATH_ID, NewFile, new_data_file
 from producer.model.job import Operation, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle

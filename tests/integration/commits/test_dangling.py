@@ -13,7 +13,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import IdentityTransform
 
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Report, Status
 from producer.planning.compact.file_groups import RewriteFileGroup
 from tasks.testing import RowDelta, StreamTable

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.common.errors import Elsewhere
+from producer.common.errors import OutsideTable
 from tasks.job.context import JobContext
 from tasks.job.deletion import DeletionGrant
 from tasks.testing import StreamTable
@@ -36,7 +36,7 @@ def _write(stream: StreamTable, name: str) -> str:
 def test_a_foreign_file_is_not_deleted_without_a_grant(context: JobContext, stream: StreamTable) -> None:
     own, foreign = _write(stream, f"{context.name.token}-0-0.parquet"), data(stream)[0].path
     for delete in (context.deleter.delete, context.deleter.delete_in_order):
-        with pytest.raises(Elsewhere, match="is no file of this job: it is not deleted"):
+        with pytest.raises(OutsideTable, match="is no file of this job: it is not deleted"):
             delete([own, foreign])
         assert _exists(stream, own), "a list with a foreign file is refused as a whole"
         assert _exists(stream, foreign)
@@ -48,7 +48,7 @@ def test_a_grant_covers_the_files_that_it_names(context: JobContext, stream: Str
     granted, other = _write(stream, "orphan.parquet"), _write(stream, "other.parquet")
     grant = DeletionGrant(frozenset({granted}), "no snapshot refers to it", unreferenced_since=1.7e9)
     deleter = context.deleter.with_grant(grant)
-    with pytest.raises(Elsewhere, match=r"other\.parquet is no file of this job"):
+    with pytest.raises(OutsideTable, match=r"other\.parquet is no file of this job"):
         deleter.delete([granted, other])
     deleter.delete([granted])
     assert not _exists(stream, granted)
@@ -61,7 +61,7 @@ def test_a_grant_does_not_reach_outside_of_the_table(
     path = tmp_path_factory.mktemp("elsewhere") / "file.parquet"
     path.write_bytes(b"x")
     grant = DeletionGrant(frozenset({str(path)}), "a test", unreferenced_since=1.7e9)
-    with pytest.raises(Elsewhere, match="lies outside of the table's locations"):
+    with pytest.raises(OutsideTable, match="lies outside of the table's locations"):
         context.deleter.with_grant(grant).delete([str(path)])
     assert path.exists()
 

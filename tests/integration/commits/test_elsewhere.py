@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from producer.common.errors import Elsewhere, Refused
+from producer.common.errors import OutsideTable, Refused
+from producer.common.storage import delete_files
 from producer.model.job import Report, Status
 from producer.state.job_store import ROOT
-from producer.state.records import delete_files
 from tasks.job.context import JobContext
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance, begin
@@ -109,9 +109,9 @@ class TestMessages:
         job, table = step.plan.request.job, "db.t2" if known else "db.none"
         context = JobContext.open(job.replace(":db.t:", f":{table}:"), scene.location)
         before = sorted(local(scene.location).rglob("*"))
-        with pytest.raises(Elsewhere, match=r"is that of convert:default:db\.t:"):
+        with pytest.raises(OutsideTable, match=r"is that of convert:default:db\.t:"):
             advance(context, scene.jobs.settings)
-        with pytest.raises(Elsewhere, match=r"is that of convert:default:db\.t:"):
+        with pytest.raises(OutsideTable, match=r"is that of convert:default:db\.t:"):
             stage(context, step.plan, 0, scene.jobs.settings, lambda done, of: None)
         assert sorted(local(scene.location).rglob("*")) == before
         assert scene.jobs.end(step).status is Status.COMMITTED
@@ -319,13 +319,13 @@ def test_access_is_fenced_whatever_asks_for_it(scene: Scene) -> None:
     step = staged(scene)
     context = JobContext.open(step.plan.request.job)
     for io in (context.store.io, context.reload(step.plan).io):
-        with pytest.raises(Elsewhere, match="not written"):
+        with pytest.raises(OutsideTable, match="not written"):
             io.new_output(f"{scene.location}-evil/x")
-        with pytest.raises(Elsewhere, match="not deleted"):
+        with pytest.raises(OutsideTable, match="not deleted"):
             io.delete(scene.file)
-        with pytest.raises(Elsewhere, match="not deleted"):
+        with pytest.raises(OutsideTable, match="not deleted"):
             delete_files(io, [scene.file])
-        with pytest.raises(Elsewhere, match="not deleted"):
+        with pytest.raises(OutsideTable, match="not deleted"):
             io.delete(io.new_input(scene.file))
         assert io.new_input(scene.file).exists()
     before = head(scene.stream)

@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from producer.iceberg import manifest_reader as manifests
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Request, Status
 from producer.state.job_store import ROOT
 from tasks.lifecycle.outcomes import Ended, Stage

@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from producer.common.errors import Reason, Refused
-from producer.iceberg.unmodelled_metadata import refuse_what_would_be_lost
+from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
 from producer.model.job import Status
 from producer.planning.planner import check_request
 from tasks.testing import StreamTable
@@ -92,7 +92,7 @@ def test_a_server_that_writes_metadata_itself_knows_its_own(stream: StreamTable,
     edit(stream, EDITS["encryption-keys"])
     table = stream.table
     served = Table(table.name(), table.metadata, table.metadata_location, table.io, RestCatalog.__new__(RestCatalog))
-    refuse_what_would_be_lost(served)
+    check_no_metadata_is_lost(served)
     with pytest.raises(Refused) as refused:
         check_request(table, jobs.request())
     assert (refused.value.reason, refused.value.exit_status) == (Reason.UNMODELLED, 2)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.model.job import Operation, Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import read_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.common.storage import Places
+from producer.common.storage import TableLocations
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from producer.common.storage import Places
     ],
 )
 def test_what_lies_below_a_root(root: str, inside: str, outside: str) -> None:
-    places = Places.at("gs://other", root)
-    assert places.hold(inside)
-    assert not places.hold(outside)
+    places = TableLocations.at("gs://other", root)
+    assert places.contain(inside)
+    assert not places.contain(outside)

@@ -16,9 +16,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StringType
 
+from producer.iceberg.avro import AvroReader, AvroWriter
 from producer.iceberg.avro_codecs import CODECS
-from producer.iceberg.avro_reader import AvroReader
-from producer.iceberg.avro_writer import AvroWriter
 
 SCHEMA = Schema(NestedField(1, "text", StringType(), required=True))
 TEXTS = [f"{number:05d} of many texts" * 3 for number in range(5000)]
@@ -81,27 +80,27 @@ bomb = bombs()[{codec!r}]
 assert len(bomb) < 200_000, len(bomb)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    CODECS[{codec!r}].unpacked(bomb[:20_000] if {codec!r} == "snappy" else bomb)
+    CODECS[{codec!r}].decompress_limited(bomb[:20_000] if {codec!r} == "snappy" else bomb)
 except ValueError as error:
     assert "holds more than" in str(error), error
 else:
-    raise AssertionError("it was unpacked")
+    raise AssertionError("it was decompressed")
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "null"])
 def test_a_block_that_is_cut(codec: str) -> None:
-    packed = CODECS[codec].pack(bytes(range(256)) * 100, None)
-    for length in range(0, len(packed), 7):
+    compressed = CODECS[codec].compress(bytes(range(256)) * 100, None)
+    for length in range(0, len(compressed), 7):
         with pytest.raises((ValueError, OSError, EOFError, lzma.LZMAError)):
-            CODECS[codec].unpacked(packed[:length])
+            CODECS[codec].decompress_limited(compressed[:length])
 
 
 def test_a_snappy_block_with_a_wrong_checksum() -> None:
-    packed = CODECS["snappy"].pack(b"something", None)
+    compressed = CODECS["snappy"].compress(b"something", None)
     with pytest.raises(ValueError, match="checksum"):
-        CODECS["snappy"].unpacked(packed[:-1] + bytes([packed[-1] ^ 1]))
+        CODECS["snappy"].decompress_limited(compressed[:-1] + bytes([compressed[-1] ^ 1]))
 
 
 def test_an_unknown_codec_is_named() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from producer.iceberg.column_bounds import Interval, intervals, may_match
+from producer.iceberg.column_bounds import Interval, file_intervals, may_match, union_intervals
 
 
 @dataclass
@@ -57,7 +58,8 @@ def meet(data: File, deletes: File | Sequence[File], type_: PrimitiveType) -> bo
     """Whether a row of ``data`` may match one of the deletes."""
     columns = [(1, type_)]
     several = [deletes] if isinstance(deletes, File) else deletes
-    return may_match(intervals([data], columns), intervals(several, columns))
+    deleted = reduce(union_intervals, (file_intervals(file, columns) for file in several))
+    return may_match(file_intervals(data, columns), deleted)
 
 
 KINDS: dict[str, tuple[PrimitiveType, st.SearchStrategy[Any]]] = {
@@ -224,7 +226,7 @@ class TestSeveralFilesAndColumns:
             return File(bounds, bounds, {1: 0, 2: 0})
 
         columns: list[tuple[int, PrimitiveType]] = [(1, LongType()), (2, LongType())]
-        data = intervals([both(1, 1)], columns)
-        assert may_match(data, intervals([both(1, 1)], columns))
-        assert not may_match(data, intervals([both(1, 2)], columns))
-        assert not may_match(data, intervals([both(2, 1)], columns))
+        data = file_intervals(both(1, 1), columns)
+        assert may_match(data, file_intervals(both(1, 1), columns))
+        assert not may_match(data, file_intervals(both(1, 2), columns))
+        assert not may_match(data, file_intervals(both(2, 1), columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import math
@@ -55,19 +56,25 @@ from pyiceberg.types import (
 )
 
 from producer.common.errors import Corrupt, Refused
-from producer.iceberg.avro_reader import read_metadata
-from producer.iceberg.manifest_entry import NewFile, added, deleted, existing, new_data_file
-from producer.iceberg.manifest_list_writer import write_manifest_list
-from producer.iceberg.manifest_reader import (
+from producer.iceberg.avro import read_metadata
+from producer.iceberg.manifest_entry import (
     FILE_PATH_ID,
-    KnownManifests,
     LiveFile,
+    NewFile,
+    added_entry,
+    deleted_entry,
+    existing_entry,
+    new_data_file,
+)
+from producer.iceberg.manifest_reader import (
+    ManifestCache,
     first_row_id,
+    pause_gc,
     read_manifest,
     read_manifest_list,
     read_manifests,
 )
-from producer.iceberg.manifest_writer import write_manifests
+from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
 
 SNAPSHOT = 77
 SEQUENCE = 9
@@ -130,7 +137,7 @@ def data(path: str = "a", partition: Record | None = None, **fields: Any) -> Dat
 
 
 def new(file: DataFile, sequence_number: int | None = None) -> ManifestEntry:
-    return added(NewFile(file, 4, sequence_number), SNAPSHOT)
+    return added_entry(NewFile(file, 4, sequence_number), SNAPSHOT)
 
 
 @pytest.fixture
@@ -267,7 +274,7 @@ def test_statuses_and_the_numbers_they_carry(io: PyArrowFileIO, write: Callable[
             ManifestContent.DATA,
             SNAPSHOT + 1,
             SEQUENCE + 1,
-            [existing(a), deleted(b, SNAPSHOT + 1)],
+            [existing_entry(a), deleted_entry(b, SNAPSHOT + 1)],
         )
     )
     entries, _ = avro(after.manifest_path)
@@ -292,7 +299,7 @@ def test_the_lowest_sequence_number_without_live_files_is_the_snapshots(
     io: PyArrowFileIO, write: Callable[..., list[ManifestFile]]
 ) -> None:
     [before] = write(table(2), [new(data("a"), 2)])
-    [gone] = write(table(2), [deleted(file, SNAPSHOT) for file in read_manifest(io, before)])
+    [gone] = write(table(2), [deleted_entry(file, SNAPSHOT) for file in read_manifest(io, before)])
     assert gone.min_sequence_number == SEQUENCE
 
 
@@ -415,7 +422,7 @@ def test_manifests_are_cut_at_the_target_size(io: PyArrowFileIO, write: Callable
         (2, ManifestContent.DATA, new(data(content=DataFileContent.EQUALITY_DELETES)), "never share"),
         (2, ManifestContent.DATA, new(data(partition=Record(1))), "not one of spec 4"),
         (2, ManifestContent.DATA, new(data(first_row_id=3)), "first row id"),
-        (2, ManifestContent.DATA, added(NewFile(data(), 4), SNAPSHOT + 1), "takes its snapshot"),
+        (2, ManifestContent.DATA, added_entry(NewFile(data(), 4), SNAPSHOT + 1), "takes its snapshot"),
         (2, ManifestContent.DATA, ManifestEntry(ManifestEntryStatus.EXISTING, 1, None, None, data()), "inherited"),
         (2, ManifestContent.DATA, ManifestEntry(ManifestEntryStatus.DELETED, 1, 1, 1, data()), "names the snapshot"),
         (
@@ -496,7 +503,7 @@ class TestManifestLists:
         manifests = write(metadata, [new(data("a")), new(data("b"))])
         _, manifests = self.list_of(io, paths(), metadata, manifests, 0)
         a, b = read_manifests(io, manifests)
-        rewritten = write(metadata, [deleted(a, SNAPSHOT), existing(b)])
+        rewritten = write(metadata, [deleted_entry(a, SNAPSHOT), existing_entry(b)])
         next_row, rewritten = self.list_of(io, paths(), metadata, rewritten, 20)
         assert [file.first_row_id for file in read_manifests(io, rewritten)] == [10]
         # The list leaves room for all its live rows, as the spec asks.
@@ -509,13 +516,13 @@ class TestManifestLists:
         _, old = self.list_of(io, paths(), table(2), old, None)
         a, b = read_manifests(io, old)
         assert (a.first_row_id, b.first_row_id) == (None, None)
-        known: KnownManifests = {}
-        list(read_manifests(io, old, known=known))
+        cache: ManifestCache = {}
+        list(read_manifests(io, old, cache=cache))
         _, given = self.list_of(io, paths(), table(3), old, 5)
-        assert [file.first_row_id for file in read_manifests(io, given, known=known)] == [5, 15], (
+        assert [file.first_row_id for file in read_manifests(io, given, cache=cache)] == [5, 15], (
             "known without, till now"
         )
-        rewritten = write(table(3), [deleted(a, SNAPSHOT), existing(b)])
+        rewritten = write(table(3), [deleted_entry(a, SNAPSHOT), existing_entry(b)])
         next_row, manifests = self.list_of(io, paths(), table(3), rewritten, 0)
         assert [file.first_row_id for file in read_manifests(io, manifests)] == [0]
         assert next_row == 10
@@ -594,7 +601,7 @@ def test_bucket_partitions_of_a_dropped_column(io: PyArrowFileIO, paths: Callabl
     )
     document["partition-specs"].append(spec.model_dump())
     metadata = TableMetadataUtil.parse_obj(document)
-    entry = added(NewFile(data(partition=Record(3, "x")), 6), SNAPSHOT)
+    entry = added_entry(NewFile(data(partition=Record(3, "x")), 6), SNAPSHOT)
     [manifest] = write_manifests(io, paths, metadata, spec, ManifestContent.DATA, SNAPSHOT, SEQUENCE, [entry])
     assert read_manifest(io, manifest)[0].partition == Record(3, "x")
     # The schema beside the spec knows its source, so that readers can bind it.
@@ -630,3 +637,29 @@ def test_manifests_of_other_engines(source: str, tmp_path: Path) -> None:
 
 def known(file: LiveFile) -> tuple[str, int, int, str]:
     return file.path, file.sequence_number, file.file_sequence_number, repr(file.partition)
+
+
+def test_garbage_collection_is_paused_also_when_nested() -> None:
+    assert gc.isenabled()
+    with pause_gc():
+        assert not gc.isenabled()
+        with pause_gc():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_garbage_collection_resumes_after_an_error() -> None:
+    with pytest.raises(KeyError), pause_gc():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_garbage_collection_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with pause_gc():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

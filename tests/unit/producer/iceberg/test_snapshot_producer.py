@@ -23,10 +23,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.common.errors import Conflict, Refused
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile, first_row_id, read_manifest_list, read_manifests
-from producer.iceberg.pending_snapshot import PreparedSnapshot
-from producer.iceberg.snapshot_producer import SnapshotUpdate, metadata_files
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
+from producer.iceberg.manifest_reader import first_row_id, read_manifest_list, read_manifests
+from producer.iceberg.pending_snapshot import PendingSnapshot
+from producer.iceberg.snapshot_producer import SnapshotProducer, metadata_files
 from tasks.testing import local_catalog
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
@@ -78,9 +78,9 @@ def prepared(
     removed: list[LiveFile] | None = None,
     operation: Operation = Operation.APPEND,
     **options: Any,
-) -> PreparedSnapshot:
+) -> PendingSnapshot:
     fresh = table.catalog.load_table(table.name())
-    update = SnapshotUpdate(fresh, operation=operation, **options)
+    update = SnapshotProducer(fresh, operation=operation, **options)
     update.add(added)
     update.remove(removed or [])
     return update.prepare()

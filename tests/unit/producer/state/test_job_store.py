@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from producer.common.errors import Newer
+from producer.common.storage import delete_files, map_parallel
 from producer.model.codec import encode
 from producer.model.job import Operation, Report, Request, Status
 from producer.model.staged import CommitNote, PlanNote
 from producer.state.job_store import JobStore
-from producer.state.records import delete_files, parallel
 from tests.support.memoryio import MemoryIO
 from tests.support.records import REQUEST, attempt, failure, plan, staged, unit, written
 
@@ -343,5 +343,5 @@ class TestFiles:
             delete_files(io, ["a"])
 
     def test_results_come_in_order(self) -> None:
-        assert parallel(lambda n: n * n, range(100)) == [n * n for n in range(100)]
-        assert parallel(str, []) == []
+        assert map_parallel(lambda n: n * n, range(100)) == [n * n for n in range(100)]
+        assert map_parallel(str, []) == []

@@ -22,8 +22,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.common.errors import Reason, Refused
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.model.job import Operation, Request
 from producer.model.plan import Unit
 from producer.planning.compact.file_groups import RewriteCandidate, RewriteFileGroup, RewriteReason, qualifies, split

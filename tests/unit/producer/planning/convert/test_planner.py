@@ -34,8 +34,8 @@ from pyiceberg.types import (
 
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.iceberg.catalog import open_table
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile, read_manifest_list
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
+from producer.iceberg.manifest_reader import read_manifest_list
 from producer.model.job import Operation, Report, Request, Status
 from producer.planning.planner import check_request, plan
 from producer.planning.units import PlanWithUnits

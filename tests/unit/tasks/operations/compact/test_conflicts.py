@@ -16,9 +16,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.common.errors import Conflict
-from producer.iceberg.manifest_entry import NewFile, new_data_file
-from producer.iceberg.manifest_reader import LiveFile
-from producer.iceberg.pending_snapshot import PreparedSnapshot
+from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
+from producer.iceberg.pending_snapshot import PendingSnapshot
 from producer.model import job as messages
 from producer.model.job import Request
 from producer.model.plan import Scope
@@ -401,7 +400,7 @@ class TestEqualityDeletes:
                 "added_rows": 0 if now.metadata.format_version >= 3 else None,
             }
         )
-        PreparedSnapshot(now, "main", now.metadata.refs["main"], again, ()).commit()
+        PendingSnapshot(now, "main", now.metadata.refs["main"], again, ()).commit()
         assert len(equality(table)) == 1
         assert round_.out() == {"p=a"}
 

@@ -16,7 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.common.errors import Conflict, Refused
-from producer.iceberg.manifest_reader import LiveFile
+from producer.iceberg.manifest_entry import LiveFile
 from producer.state.commit_history import JOB, ROUND
 from tasks.job.branch_head import added_by, committed
 from tasks.operations.convert.conflicts import Decision

@@ -18,8 +18,8 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from producer.common.errors import Corrupt
-from producer.iceberg.delete_index import DeleteIndex, key_columns, key_type
-from producer.iceberg.manifest_reader import FILE_PATH_ID, LiveFile
+from producer.iceberg.delete_file_index import DeleteFileIndex, key_columns, key_type
+from producer.iceberg.manifest_entry import FILE_PATH_ID, LiveFile
 from tests.support.livefiles import equality, live, metadata, positions, spec, vector
 
 SCHEMA = Schema(
@@ -46,39 +46,39 @@ DELETES = [equality(f"e{n}", n) for n in (2, 4, 4, 6)]
 
 def reached(deletes: Iterable[LiveFile], file: LiveFile, table: TableMetadata = TABLE) -> set[str]:
     """Paths of the equality deletes that apply to a data file."""
-    found = DeleteIndex(deletes, table).equality(file)
+    found = DeleteFileIndex(deletes, table).equality_deletes(file)
     return {delete.path for reach in found for delete in reach.group.deletes[reach.start :]}
 
 
 def position_deletes(deletes: Iterable[LiveFile], file: LiveFile) -> set[str]:
     """Paths of the position deletes that may name a data file."""
-    return {delete.path for delete in DeleteIndex(deletes, TABLE).positions(file)}
+    return {delete.path for delete in DeleteFileIndex(deletes, TABLE).position_deletes(file)}
 
 
 @pytest.mark.parametrize("missing", ["content_offset", "content_size_in_bytes"])
 def test_a_vector_that_nobody_can_find_is_named(missing: str) -> None:
     lost = vector("v.puffin", 3, "a")
     lost.data_file[[field.name for field in DATA_FILE_TYPE[3].fields].index(missing)] = None
-    with pytest.raises(Corrupt, match=r"v.puffin .* nothing tells where"):
-        DeleteIndex([lost], TABLE)
+    with pytest.raises(Corrupt, match=r"v.puffin .* does not say where"):
+        DeleteFileIndex([lost], TABLE)
 
 
 def test_position_deletes_that_do_not_tell_when_they_were_added_may_name_any_file() -> None:
     deletes = [positions(f"p{n}", n) for n in (2, 4, 6)]
-    shared = DeleteIndex(deletes, TABLE).shared_positions(live("a", 1))
+    shared = DeleteFileIndex(deletes, TABLE).partition_position_deletes(live("a", 1))
     assert shared is not None
-    assert [shared.likely(live("a", 1)), shared.likely(live("a", 5))] == [3, 1]
+    assert [shared.count_likely(live("a", 1)), shared.count_likely(live("a", 5))] == [3, 1]
     young = live("a", 5)
     young.entry.file_sequence_number = None
-    assert shared.likely(young) == 1
+    assert shared.count_likely(young) == 1
     old = live("a", 1)
     old.entry.file_sequence_number = 5
-    assert shared.likely(old) == 1
+    assert shared.count_likely(old) == 1
     for delete in deletes:
         delete.entry.file_sequence_number = None
-    shared = DeleteIndex(deletes, TABLE).shared_positions(old)
+    shared = DeleteFileIndex(deletes, TABLE).partition_position_deletes(old)
     assert shared is not None
-    assert shared.likely(old) == 3
+    assert shared.count_likely(old) == 3
 
 
 class TestSequenceNumbers:
@@ -105,8 +105,8 @@ class TestSequenceNumbers:
         assert position_deletes([positions("p4", 4), positions("p2", 2)], live("d", number)) == expected
 
     def test_the_newest_of_all(self) -> None:
-        assert DeleteIndex(DELETES, TABLE).newest == 6
-        assert DeleteIndex([positions("p", 9)], TABLE).newest == -1
+        assert DeleteFileIndex(DELETES, TABLE).max_equality_sequence_number == 6
+        assert DeleteFileIndex([positions("p", 9)], TABLE).max_equality_sequence_number == -1
 
 
 class TestPartitions:
@@ -169,7 +169,7 @@ class TestGlobalDeletes:
         assert reached([delete], live("d", 5, "a", spec_id=1)) == set(), "sequence numbers still count"
 
     def test_it_is_no_partition_of_its_own(self) -> None:
-        [group] = DeleteIndex([equality("e", 5, None, None, spec_id=4), equality("f", 6)], TABLE).groups
+        [group] = DeleteFileIndex([equality("e", 5, None, None, spec_id=4), equality("f", 6)], TABLE).groups
         assert group.scope is None
         assert [delete.path for delete in group.deletes] == ["e", "f"]
 
@@ -186,31 +186,31 @@ class TestEqualityIds:
 
     def test_several_sets_stay_apart_and_all_reach(self) -> None:
         deletes = [equality("e", 5, ids=[1]), equality("f", 3, ids=[2]), equality("g", 4, ids=[1, 2])]
-        index = DeleteIndex(deletes, TABLE)
+        index = DeleteFileIndex(deletes, TABLE)
         assert {group.equality_ids for group in index.groups} == {(1,), (2,), (1, 2)}
         assert reached(deletes, live("d", 1)) == {"e", "f", "g"}
         assert reached(deletes, live("d", 3)) == {"e", "g"}
         assert reached(deletes, live("d", 4)) == {"e"}
 
     def test_the_order_of_ids_says_nothing(self) -> None:
-        [group] = DeleteIndex([equality("e", 5, ids=[2, 1]), equality("f", 6, ids=[1, 2])], TABLE).groups
+        [group] = DeleteFileIndex([equality("e", 5, ids=[2, 1]), equality("f", 6, ids=[1, 2])], TABLE).groups
         assert group.equality_ids == (1, 2)
         assert [field_id for field_id, _ in group.columns] == [1, 2]
 
     def test_no_ids_at_all_are_corrupt(self) -> None:
         with pytest.raises(Corrupt, match=r"e\.parquet"):
-            DeleteIndex([equality("e.parquet", 5, ids=[])], TABLE)
+            DeleteFileIndex([equality("e.parquet", 5, ids=[])], TABLE)
 
 
 class TestVectorsAndPositionDeletes:
     """A vector takes the place of every position delete of its data file."""
 
     def test_a_vector_is_found_by_its_data_file(self) -> None:
-        index = DeleteIndex([vector("v", 5, "d"), vector("v", 5, "other")], TABLE)
-        found = index.vector(live("d", 1))
+        index = DeleteFileIndex([vector("v", 5, "d"), vector("v", 5, "other")], TABLE)
+        found = index.deletion_vector(live("d", 1))
         assert found is not None
         assert found.referenced_data_file == "d"
-        assert index.vector(live("third", 1)) is None
+        assert index.deletion_vector(live("third", 1)) is None
 
     def test_it_displaces_position_deletes(self) -> None:
         deletes = [positions("p", 5), positions("own", 5, referenced_data_file="d"), vector("v", 5, "d")]
@@ -222,11 +222,11 @@ class TestVectorsAndPositionDeletes:
 
     def test_two_for_one_file_are_corrupt(self) -> None:
         with pytest.raises(Corrupt, match=r"w\.puffin .*d\.parquet"):
-            DeleteIndex([vector("v.puffin", 5, "d.parquet"), vector("w.puffin", 6, "d.parquet")], TABLE)
+            DeleteFileIndex([vector("v.puffin", 5, "d.parquet"), vector("w.puffin", 6, "d.parquet")], TABLE)
 
     def test_one_for_no_file_is_corrupt(self) -> None:
         with pytest.raises(Corrupt, match=r"v\.puffin"):
-            DeleteIndex([vector("v.puffin", 5, None)], TABLE)
+            DeleteFileIndex([vector("v.puffin", 5, None)], TABLE)
 
     def test_a_file_scoped_position_delete_is_for_its_own_file(self) -> None:
         path, other = "file:///a/folder/d.parquet", "file:///a/folder/e.parquet"
@@ -273,15 +273,15 @@ class TestPruning:
 
     def test_older_deletes_do_not_count(self) -> None:
         deletes = [equality("old", 2, **self.bounds(1)), equality("new", 4, **self.bounds(9))]
-        index = DeleteIndex(deletes, TABLE)
+        index = DeleteFileIndex(deletes, TABLE)
         for number, expected in [(1, True), (3, False)]:
             file = live("d", number, **self.bounds(5))
-            [reach] = index.equality(file)
+            [reach] = index.equality_deletes(file)
             assert reach.group.may_match(file, reach.start) is expected
 
     def test_a_key_that_cannot_be_compared_is_read(self) -> None:
         file = live("d", 1, **self.bounds(5))
-        [reach] = DeleteIndex([equality("e", 2, ids=[99], **self.bounds(9))], TABLE).equality(file)
+        [reach] = DeleteFileIndex([equality("e", 2, ids=[99], **self.bounds(9))], TABLE).equality_deletes(file)
         assert reach.group.may_match(file, reach.start)
 
 

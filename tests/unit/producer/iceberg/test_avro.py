@@ -14,8 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
-from producer.iceberg.avro_reader import AvroReader, read_metadata
-from producer.iceberg.avro_writer import AvroWriter
+from producer.iceberg.avro import AvroReader, AvroWriter, read_metadata
 from tasks.testing import StreamTable, local_catalog
 
 READER = AvroReader(
