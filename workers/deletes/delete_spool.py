@@ -7,7 +7,7 @@ their bounds. Memory does not grow with the number of deletes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from workers.arrow.canonical import canonical_type, spark_type
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
-from workers.deletes.distinct import Distinct
+from workers.deletes.key_index import same_keys
 from workers.deletes.key_partitions import PartWriter, part_count
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.key_reader import KeyBatch, KeyReader
@@ -26,6 +26,8 @@ from workers.model.convert_unit import KeyColumn, KeyFile, Match
 from workers.runtime.context import Cancellation
 from workers.runtime.machine import Budget
 
+#: Rows of fewer bytes are not worth a search for duplicates.
+_WIDE: Final = 512
 #: Files are small and storage may be far away.
 _READERS: Final = 8
 #: The first key column of what is in scratch.
@@ -177,3 +179,50 @@ def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[
             whole = None if whole is None or bounds is None else whole.union(bounds)
         merged.append(whole)
     return tuple(merged)
+
+
+class Distinct:
+    """Gathers deletes of one file, whose scope and sequence number are the same, and drops what repeats.
+
+    Deletes of short keys pass as they are. Keys that come again after others have filled the memory pass again.
+
+    Args:
+        most_bytes: What is gathered, about.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of ``hash, scope, seq, k0, …``; give those that need not wait."""
+        if rows.nbytes < _WIDE * rows.num_rows:
+            yield rows
+            return
+        self._waiting.append(_once(rows))
+        self._bytes += self._waiting[-1].nbytes
+        if self._bytes < self._most:
+            return
+        together = _once(pa.concat_batches(self._waiting))
+        self._waiting, self._bytes = [together], together.nbytes
+        if self._bytes >= self._most // 2:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Give what waits."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if waiting:
+            yield _once(pa.concat_batches(waiting))
+
+
+def _once(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows whose key is not that of the first row of the same hash, and that first row."""
+    _, firsts, which = np.unique(rows["hash"].to_numpy(), return_index=True, return_inverse=True)
+    if len(firsts) == rows.num_rows:
+        return rows
+    again = np.flatnonzero(firsts[which] != np.arange(rows.num_rows))
+    keep = np.ones(rows.num_rows, dtype=bool)
+    keys = rows.columns[3:]
+    keep[again] = ~same_keys(keys, firsts[which[again]], keys, again)
+    return rows.filter(pa.array(keep))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from workers.deletes import candidates
 from workers.deletes.bloom_filter import Hashes, KeyFilter
-from workers.deletes.candidates import Candidates
 from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, part_hashes, spark_schema
 from workers.deletes.key_index import KeyIndex
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions
@@ -88,8 +86,8 @@ class Scan:
             rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
             found = (some for piece in tasks[number] for some in self._candidates(piece, keys, cancellation))
             with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
-                for several in candidates.gathered(found, rows, self.reader.batch_bytes):
-                    for file, positions in candidates.removed(index, several):
+                for several in group_candidates(found, rows, self.reader.batch_bytes):
+                    for file, positions in removed_rows(index, several):
                         writer.add(file, positions)
                 yield writer.close()
             trim_memory()
@@ -148,3 +146,48 @@ def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
     worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
     tasks = balance([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
     return [[pieces[index] for index in task] for task in tasks]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Rows of one data file that the filter of keys lets through."""
+
+    file: KeyFile
+    #: Ascending.
+    positions: Positions
+    #: As they are dealt to parts.
+    hashes: Hashes
+    #: Canonical key columns.
+    keys: tuple[pa.Array, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of the keys."""
+        return sum(int(column.nbytes) for column in self.keys)
+
+
+def group_candidates(candidates: Iterable[Candidates], most_rows: int, most_bytes: int) -> Iterator[list[Candidates]]:
+    """Yield lists of candidates that reach one of the two limits; the last may not."""
+    waiting: list[Candidates] = []
+    rows = size = 0
+    for some in candidates:
+        waiting.append(some)
+        rows += some.positions.size
+        size += some.bytes
+        if rows >= most_rows or size >= most_bytes:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
+
+
+def removed_rows(index: KeyIndex, several: Sequence[Candidates]) -> Iterator[tuple[int, Positions]]:
+    """Yield the positions that the index removes with the index of their data file, in the order of the candidates."""
+    counts = [some.positions.size for some in several]
+    keys = [pa.concat_arrays(parts) for parts in zip(*(some.keys for some in several), strict=True)]
+    scopes = np.repeat(np.array([some.file.scope for some in several], np.int64), counts)
+    numbers = np.repeat(np.array([some.file.sequence_number for some in several], np.int64), counts)
+    gone = index.removes(np.concatenate([some.hashes for some in several]), keys, scopes, numbers)
+    ends = np.cumsum(counts)
+    for some, mask in zip(several, np.split(gone, ends[:-1]), strict=True):
+        yield some.file.index, some.positions[mask]

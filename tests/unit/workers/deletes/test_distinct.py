@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from workers.deletes.distinct import Distinct
+from workers.deletes.delete_spool import Distinct
 
 
 def rows(keys: Sequence[str | None], hashes: Sequence[int]) -> pa.RecordBatch:
