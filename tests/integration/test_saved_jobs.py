@@ -17,7 +17,7 @@ from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import Operation, Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.job.context import JobContext
-from tasks.lifecycle.ending import asked
+from tasks.lifecycle.ending import find_request
 from tasks.lifecycle.outcomes import Ended, Stage, Step
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def finish(job: SavedJob, settings: Settings) -> Report:
     """Take the job on from where it is to its end, as the tasks do."""
     context = JobContext.open(job.job)
-    step: Step = begin(asked(context), settings)
+    step: Step = begin(find_request(context), settings)
     for _ in range(20):
         if isinstance(step, Ended):
             assert step.report is not None
