@@ -6,6 +6,7 @@ import json
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -75,13 +76,17 @@ def test_a_session_that_has_grown_is_replaced_after_a_task(growing: LocalFleet) 
     """The worker's child stays, and its new session serves the next unit."""
 
     def jvm() -> psutil.Process | None:
-        found = [process for process in descendants(worker) if process.name() == "java"]
-        found = [process for process in found if any("SparkSubmit" in word for word in process.cmdline())]
-        return found[0] if found else None
+        for process in descendants(worker):
+            with suppress(psutil.Error):  # it ends, or is not a JVM yet
+                if process.name() == "java" and any("SparkSubmit" in word for word in process.cmdline()):
+                    return process
+        return None
 
     def warm() -> bool:
-        one = jvm()
-        return one is not None and any(child.name().startswith("python") for child in one.children(recursive=True))
+        with suppress(psutil.Error):
+            one = jvm()
+            return one is not None and any(c.name().startswith("python") for c in one.children(recursive=True))
+        return False
 
     worker = growing.processes.running["worker"].pid
     growing.processes.wait_for("a session that is warm", warm)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -24,8 +26,12 @@ def stream(create: Create, monkeypatch: pytest.MonkeyPatch) -> StreamTable:
     stream = create(SCHEMA, properties={"write.delete.granularity": "partition"})
     real = StreamTable._new_path
     for name in NAMES:
+
+        def named(*of: Any, name: str = name) -> str:
+            return f"{real(*of).rpartition('/')[0]}/{name}.parquet"
+
         with monkeypatch.context() as patch:
-            patch.setattr(StreamTable, "_new_path", lambda *given: real(*given).replace(".parquet", f"-{name}.parquet"))  # noqa: B023
+            patch.setattr(StreamTable, "_new_path", named)
             files = stream.write_data(pa.Table.from_pylist([{"id": n, "file": name} for n in range(4)], SCHEMA))
         stream.commit(RowDelta(files))
     return stream
@@ -34,7 +40,7 @@ def stream(create: Create, monkeypatch: pytest.MonkeyPatch) -> StreamTable:
 def test_deletes_of_every_file_are_found(stream: StreamTable) -> None:
     """PyIceberg drops a position delete file whose bounds leave a data file's path out."""
     paths = [file.path for file in stream.data_files()]
-    assert [path.rpartition("-")[2] for path in paths] == [f"{name}.parquet" for name in NAMES]
+    assert [path.rpartition("/")[2] for path in paths] == [f"{name}.parquet" for name in NAMES]
     assert sorted(paths) == sorted(paths, key=str.encode) == paths
     assert sorted(paths, key=lambda path: path.encode("utf-16-be")) != paths
     stream.delete_where_equal(pa.table({"id": [1, 2]}), ["id"])
