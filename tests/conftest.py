@@ -28,24 +28,19 @@ os.environ |= {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests by what they share, and start the groups that take longest first.
+    """Start the files that take longest first, and those of fleets, which mostly wait, beside files that compute.
 
-    Each group runs in one process of xdist (`--dist loadgroup --no-loadscope-reorder`). It is a file, but for the tests
-    of the shared fleet, which would else be started in each process. Tests of fleets mostly wait: they go beside tests
-    that compute. By itself xdist starts with the files of most tests, and ends with one process waiting for the other,
-    which has begun on the one test that takes minutes.
+    By itself xdist starts with the files of most tests, and ends with one process waiting for the other, which has
+    begun on the one test that takes minutes (`--no-loadscope-reorder` turns that off).
     """
-    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        group = "whole_fleet" if "whole_fleet" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group.replace("@", "-")))
-        groups[group].append(item)
-    long = [name for name, tests in groups.items() if any(test.get_closest_marker("timeout") for test in tests)]
-    rest = [name for name in groups if name not in long]
-    fleets = [name for name in rest if name == "whole_fleet" or name.startswith("tests/fleet/")]
-    others = [name for name in rest if name not in fleets]
+        files[item.nodeid.partition("::")[0]].append(item)
+    long = [name for name, tests in files.items() if any(test.get_closest_marker("timeout") for test in tests)]
+    fleets = [name for name in files if name not in long and name.startswith("tests/fleet/")]
+    others = [name for name in files if name not in long and name not in fleets]
     pairs = zip_longest([*long, *others], fleets)
-    items[:] = chain.from_iterable(groups[name] for name in chain.from_iterable(pairs) if name is not None)
+    items[:] = chain.from_iterable(files[name] for name in chain.from_iterable(pairs) if name is not None)
 
 
 @pytest.fixture(scope="session")
