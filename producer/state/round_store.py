@@ -44,6 +44,15 @@ class RoundStore:
         """Note what an attempt is about to write, before it writes it."""
         self.records.write(f"attempt-{attempt.unit}-{attempt.number}", attempt)
 
+    def is_taken_over(self, attempt: Attempt) -> bool:
+        """Return whether another attempt has the number of this one.
+
+        Storage knows no atomic claim: two workers that begin at the same moment may both be told that a number is
+        theirs. The last one that writes its note has it.
+        """
+        noted = self.records.read(f"attempt-{attempt.unit}-{attempt.number}", Attempt)
+        return noted is not None and noted.token != attempt.token
+
     def journal(self, attempt: Attempt) -> str:
         """Where an attempt notes the paths that it cannot tell before it writes to them."""
         return f"{self.records.base}/journal-{attempt.unit}-{quote(attempt.token, safe='')}"

@@ -130,6 +130,8 @@ def _attempt(
     try:
         with scratch(root) as folder:
             staged = executor.run(root, folder, progress)
+        if records.is_taken_over(attempt):  # the clean-up knows the files of the other one alone
+            raise TryAgain("another worker has begun the same attempt")
     except BaseException:
         discard_attempt(context, executor.claim)
         raise

@@ -173,7 +173,7 @@ class TestWithoutRedis:
         other = staging[:-8] + "00000000"
         shown = self.icefleet(environment, "status", other, "--json")
         assert shown.returncode == 2
-        assert "Redis, which may know it, is away" in json.loads(shown.stdout)["reason"]
+        assert "Redis, which may have it, is away" in json.loads(shown.stdout)["reason"]
 
     @pytest.mark.parametrize("command", ["watch", "cancel", "resume"])
     def test_what_needs_redis_is_refused(self, environment: dict[str, str], staging: str, command: str) -> None:
