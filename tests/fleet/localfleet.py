@@ -116,12 +116,15 @@ class LocalFleet:
         return self.processes.wait_for(f"attempt {number} at unit {unit} of {job}", found, every=0.02)
 
     def child_at(self, job: str, unit: int) -> tuple[str, int]:
-        """Who works on a unit: the name of the worker and the process id of its child."""
+        """Who works on a unit and holds its lease: the name of the worker and the process id of its child."""
 
         def found() -> tuple[str, int] | None:
+            leases = cast("list[str]", self.redis.hvals(f"icefleet:holders:{job}"))
+            tokens = {json.loads(lease)["token"] for lease in leases}
             for node, tasks in (self.inspect().active() or {}).items():
                 for task in tasks:
-                    if task["kwargs"].get("job") == job and task["kwargs"].get("unit") == unit and task["worker_pid"]:
+                    about = (task["kwargs"].get("job"), task["kwargs"].get("unit"))
+                    if about == (job, unit) and f"{node}/{task['worker_pid']}" in tokens:
                         return node.partition("@")[0], task["worker_pid"]
             return None
 
