@@ -12,6 +12,11 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines of tests are busy with others: how long an example takes says nothing about it.
+settings.register_profile("icefleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("icefleet")
 
 # Before any test imports them, of whichever folder it is.
 pytest.register_assert_rewrite("tests.support.commits", "tests.support.compacting", "tests.support.scenario")
