@@ -113,7 +113,7 @@ class TestPage:
         job = fleet.fleet.convert("db.events", where="part = 3")  # the latest comes first
         job.wait(60)
         fleet.settle()
-        page = _page(fleet, "/tasks", tmp_path)
+        page = _page(fleet, "/tasks", tmp_path, job.id)
         assert "icefleet.plan" in page
         assert "icefleet.convert" in page
         assert "db.events" in page
@@ -125,13 +125,17 @@ class TestPage:
         assert picture.stat().st_size > 20_000, "an empty page is smaller"
 
     def test_page_of_a_task(self, fleet: LocalFleet, converted: Converted, tmp_path: Path) -> None:
-        page = _page(fleet, f"/task/convert:{converted.job.id}:0:0", tmp_path)
+        page = _page(fleet, f"/task/convert:{converted.job.id}:0:0", tmp_path, converted.job.id)
         assert "db.events" in page
         assert "delete files or vectors" in page
 
 
-def _page(fleet: LocalFleet, path: str, folder: Path) -> str:
-    return _chromium(fleet, path, folder, "--dump-dom")
+def _page(fleet: LocalFleet, path: str, folder: Path, shows: str) -> str:
+    """A page once it shows a text: on a busy machine a browser may look before the page's data has come."""
+    return fleet.processes.wait_for(
+        f"{shows} on {path}",
+        lambda: page if shows in (page := _chromium(fleet, path, folder, "--dump-dom")) else None,
+    )
 
 
 def _picture(fleet: LocalFleet, path: str, folder: Path) -> Path:
