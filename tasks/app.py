@@ -213,12 +213,12 @@ def _finish(request: Request, report: Report, store: JobStore | None) -> str:
     if (following := registry.release(request)) is not None:
         Messenger(settings).plan(following)
     log.info("%s: %s", request.job, report.model_dump_json())
-    told = sentence(report)
+    text = sentence(report)
     if report.status in _BAD:
-        raise Unsuccessful(told)
+        raise Unsuccessful(text)
     if report.status is Status.CANCELLED:
-        raise Cancelled(told)
-    return told
+        raise Cancelled(text)
+    return text
 
 
 def _leave_on_storage(request: Request, report: Report) -> None:

@@ -2,7 +2,7 @@
 
 Catalogs and storage put what they were given into the texts of their errors: addresses with passwords, signed links,
 whole sets of properties. What is a secret is known from PyIceberg's configuration, from what catalogs hand out with
-their tables, and from the broker's address; what nobody has told is known by the words around it.
+their tables, and from the broker's address; a secret that nobody has named is known by the words around it.
 """
 
 from __future__ import annotations

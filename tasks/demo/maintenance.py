@@ -39,10 +39,10 @@ def maintain(place: Place, operation: Operation) -> Report:
     )
     if done.returncode:
         raise Failed(f"It died with exit status {done.returncode} while it was to {operation}.")
-    told = json.loads(done.stdout.splitlines()[-1])
-    if "error" in told:
-        raise Failed(told["error"])
-    return Report.model_validate(told)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if "error" in answer:
+        raise Failed(answer["error"])
+    return Report.model_validate(answer)
 
 
 def _maintain_here(catalog: str, operation: Operation) -> str:

@@ -70,8 +70,8 @@ def read(table: Table, limit: float) -> Reading | None:
     if done.returncode:
         said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
         raise Failed(f"The reader could not read the table: {said}")
-    told = json.loads(done.stdout)
-    return Reading(**{**told, "checksum": Checksum(**told["checksum"])})
+    answer = json.loads(done.stdout)
+    return Reading(**{**answer, "checksum": Checksum(**answer["checksum"])})
 
 
 def scan_with_pyiceberg(table: Table) -> int | str:

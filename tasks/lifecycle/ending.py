@@ -51,8 +51,8 @@ def fail_job(context: JobContext, reason: str) -> Ended | Waiting:
     store = context.store
     plan, request = store.latest_plan(), find_request(context)
     report, status = report_of(request, Status.FAILED, reason=reason), Status.FAILED
-    if (told := _report_of_commits(context)) is not None:
-        report, status = told.model_copy(update={"status": Status.PARTIAL, "reason": reason}), Status.PARTIAL
+    if (committed := _report_of_commits(context)) is not None:
+        report, status = committed.model_copy(update={"status": Status.PARTIAL, "reason": reason}), Status.PARTIAL
     return close_job(context, report) if plan is None else end_job(context, report, plan, status, reason)
 
 
@@ -114,8 +114,8 @@ def close_job(context: JobContext, report: Report) -> Ended:
     """Record the report that a job ends with, and clean up; the report says if files had to be left."""
     context.store.conclude(report)
     if left := clean_up(context):
-        told = f"{report.reason} " if report.reason else ""
-        reason = f"{told}Files of it may be left for the table's orphan clean-up: {left[0]}"
+        before = f"{report.reason} " if report.reason else ""
+        reason = f"{before}Files of it may be left for the table's orphan clean-up: {left[0]}"
         report = report.model_copy(update={"reason": reason})
         context.store.conclude(report)
     return Ended(report, context.store)

@@ -83,8 +83,8 @@ def conclude_report(
     """Return the report with its end; without a status, it follows from what was committed and what failed."""
     if status is None:
         status, reason = _final_status(report)
-    told = reason and masked(reason)
-    return report.model_copy(update={"status": status, "reason": told, "seconds": _seconds(request)})
+    text = reason and masked(reason)
+    return report.model_copy(update={"status": status, "reason": text, "seconds": _seconds(request)})
 
 
 def _final_status(report: Report) -> tuple[Status, str | None]:

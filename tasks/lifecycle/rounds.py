@@ -80,8 +80,8 @@ def advance(context: JobContext, settings: Settings) -> Step:
         return Waiting(plan)
     ended = outcomes.items()
     staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
-    astray = tuple(_astray(plan, o) for number, o in ended if isinstance(o, Staged) and number not in staged)
-    failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *astray)
+    outside = tuple(_outside(plan, o) for number, o in ended if isinstance(o, Staged) and number not in staged)
+    failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *outside)
     if failures and plan.request.all_or_nothing:
         reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
         return end_job(context, sum_report(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
@@ -92,7 +92,7 @@ def _at_home(context: JobContext, staged: Staged) -> bool:
     return all(context.locations.contain(path) for path in staged.paths)
 
 
-def _astray(plan: Plan, staged: Staged) -> Failure:
+def _outside(plan: Plan, staged: Staged) -> Failure:
     """A record that no worker has written: workers write below the table's locations alone."""
     label = next((unit.label for unit in plan.units if unit.number == staged.unit), "")
     return Failure(

@@ -123,8 +123,8 @@ def _attempt(
     started = time.perf_counter()
     executor = OPERATIONS[plan.request.operation].executor(context, plan, unit, attempt, budget_of(settings))
     records = context.store.at(plan)
-    if astray := [path for path in executor.claim.paths if not context.locations.contain(path)]:
-        raise OutsideTable(f"{astray[0]} lies outside of the table's locations: it is not written.")
+    if outside := [path for path in executor.claim.paths if not context.locations.contain(path)]:
+        raise OutsideTable(f"{outside[0]} lies outside of the table's locations: it is not written.")
     records.note_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:

@@ -56,9 +56,9 @@ class Deletes:
         return self._earlier.named()
 
     def spool(self) -> None:
-        """Leave in scratch, for each data file that loses rows, the positions of all of them; :func:`gone` reads it.
+        """Leave in scratch, for each data file that loses rows, the positions of all of them, its vector's among them.
 
-        Vectors are part of them. Memory is bounded by the positions of one data file for each thread.
+        :func:`deleted_positions` reads them. Memory is bounded by the positions of one data file for each thread.
         """
         deleted, scratch = self.resolved(), self._context.scratch
         counts = deleted.counts()
@@ -80,12 +80,12 @@ class Deletes:
     def _add_vector(self, target: Target) -> None:
         assert target.vector is not None
         positions = read_vector(self._context.io, target.vector, target.path).positions()
-        others = gone(self._context.scratch, target.index)
+        others = deleted_positions(self._context.scratch, target.index)
         every = positions if others is None else np.union1d(positions, others)
         _file(self._context.scratch, target.index).write_bytes(every.tobytes())
 
 
-def gone(scratch: Path, file: int) -> Positions | None:
+def deleted_positions(scratch: Path, file: int) -> Positions | None:
     """Positions of the rows of a data file that are deleted, ascending and distinct; None where there are none."""
     path = _file(scratch, file)
     if not path.exists() or not path.stat().st_size:

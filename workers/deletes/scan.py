@@ -142,7 +142,7 @@ class Scan:
 
 
 def _tasks(pieces: Sequence[Piece], cores: int) -> list[list[Piece]]:
-    """Pieces dealt to tasks, the dearest first to the least laden: about even, and small files share a task."""
+    """Pieces by task, balanced by cost: small files share a task."""
     worth = sum(piece.cost for piece in pieces) // _TASK_ROWS
     tasks = balance([piece.cost for piece in pieces], max(1, min(cores * _TASKS_PER_CORE, worth)))
     return [[pieces[index] for index in task] for task in tasks]
@@ -187,7 +187,7 @@ def removed_rows(index: KeyIndex, several: Sequence[Candidates]) -> Iterator[tup
     keys = [pa.concat_arrays(parts) for parts in zip(*(some.keys for some in several), strict=True)]
     scopes = np.repeat(np.array([some.file.scope for some in several], np.int64), counts)
     numbers = np.repeat(np.array([some.file.sequence_number for some in several], np.int64), counts)
-    gone = index.removes(np.concatenate([some.hashes for some in several]), keys, scopes, numbers)
+    removed = index.removes(np.concatenate([some.hashes for some in several]), keys, scopes, numbers)
     ends = np.cumsum(counts)
-    for some, mask in zip(several, np.split(gone, ends[:-1]), strict=True):
+    for some, mask in zip(several, np.split(removed, ends[:-1]), strict=True):
         yield some.file.index, some.positions[mask]

@@ -98,8 +98,8 @@ def by_partition(inputs: Iterable[Input], scopes: Sequence[Scope | None]) -> lis
     return list(found.items())
 
 
-def dealt(work: Sequence[Job], lanes: int) -> list[list[Job]]:
-    """Jobs dealt to lanes, the largest first to the least laden; no lane is empty."""
+def balanced(work: Sequence[Job], lanes: int) -> list[list[Job]]:
+    """Jobs by lane, balanced by size; no lane is empty."""
     return [[work[index] for index in lane] for lane in balance([job.size for job in work], lanes)]
 
 

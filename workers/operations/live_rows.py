@@ -9,7 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from workers.deletes.resolve import gone
+from workers.deletes.resolve import deleted_positions
 from workers.formats.row_reader import RowReader
 from workers.model.rewrite_unit import Input
 from workers.operations.inputs import Part
@@ -38,12 +38,12 @@ class LiveRows:
 
     def lost(self, file: Input) -> int:
         """How many rows of a file are deleted."""
-        positions = gone(self.scratch, file.index)
+        positions = deleted_positions(self.scratch, file.index)
         return 0 if positions is None else len(positions)
 
     def look(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part that are read once more, or less than to their end: they count for nothing."""
-        return self.reader.read(part.file, gone(self.scratch, part.file.index), part.share)
+        return self.reader.read(part.file, deleted_positions(self.scratch, part.file.index), part.share)
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Rows of a part, which count as read."""
@@ -53,7 +53,7 @@ class LiveRows:
             nonlocal seen
             seen += rows
 
-        for batch in self.reader.read(part.file, gone(self.scratch, part.file.index), part.share, see):
+        for batch in self.reader.read(part.file, deleted_positions(self.scratch, part.file.index), part.share, see):
             live += batch.num_rows
             yield batch
         record_rows(self.scratch, seen, live)

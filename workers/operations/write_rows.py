@@ -26,7 +26,7 @@ def copied(
     context: UnitContext, unit: RewriteUnit, rows: LiveRows, work: Sequence[Job], first: int = 0
 ) -> list[Written]:
     """Write each job's rows as they come; the first task notes its paths under ``first``."""
-    dealt = lanes.dealt(work, context.budget.shuffle_tasks)
+    dealt = lanes.balanced(work, context.budget.shuffle_tasks)
 
     until_cancelled = context.cancellation.until_set
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from producer.model.plan import Scope
 from workers.model.rewrite_unit import Input, Sizes
-from workers.operations.inputs import by_partition, dealt, jobs
+from workers.operations.inputs import balanced, by_partition, jobs
 
 SIZES = Sizes(100, 75, 180)
 A, B = Scope(spec_id=0, values=("aa",), label="p=a"), Scope(spec_id=0, values=("bb",), label="p=b")
@@ -52,7 +52,7 @@ def test_each_part_once(sizes: list[int], most: int, lanes: int) -> None:
         shares = [part.share for part in parts if part.file == file]
         assert shares == [(n, len(shares)) for n in range(len(shares))]
         assert shares
-    found = dealt(work, lanes)
+    found = balanced(work, lanes)
     assert len(found) <= lanes
     assert all(found)
     assert sorted(id(job) for lane in found for job in lane) == sorted(map(id, work))
