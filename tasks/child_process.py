@@ -13,8 +13,8 @@ from celery.signals import task_postrun, worker_process_init, worker_process_shu
 from producer.common.settings import Settings
 from tasks.lifecycle.stage import budget_of
 from workers.runtime import session
-from workers.runtime.java import NoJava
-from workers.runtime.memory import process_tree_memory
+from workers.runtime.machine import process_tree_memory
+from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
 

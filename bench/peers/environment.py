@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.runtime.java import NoJava, find_java
+from workers.runtime.session import NoJava, find_java
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent

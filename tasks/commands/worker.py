@@ -57,7 +57,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     # Loaded when a worker is started: `icefleet --help` does not wait for it.
     from producer.common.settings import Settings
     from tasks.lifecycle.stage import budget_of
-    from workers.runtime.java import NoJava, find_java
+    from workers.runtime.session import NoJava, find_java
 
     settings = Settings.load()
     if settings.local:

@@ -18,7 +18,7 @@ from tasks.demo.reading import check_reader
 from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable
-from workers.runtime.java import NoJava, find_java
+from workers.runtime.session import NoJava, find_java
 
 #: Commits that load the table, so that each bucket has several files.
 _PARTS = 4

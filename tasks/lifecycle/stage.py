@@ -24,9 +24,9 @@ from tasks.messaging.retry_policy import TryAgain
 from tasks.operations.base import Progress
 from tasks.operations.registry import OPERATIONS
 from workers.runtime.errors import DataError
-from workers.runtime.java import NoJava
 from workers.runtime.machine import Budget, Machine
 from workers.runtime.scratch import scratch
+from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
 

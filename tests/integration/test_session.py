@@ -110,20 +110,18 @@ def test_memory_that_runs_out_is_said_with_what_helps(exhaust: Callable[[SparkSe
 
 
 def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from workers.runtime import java
-
     old = tmp_path / "old"
     (old / "bin").mkdir(parents=True)
     (old / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     (old / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java, "_USUAL_PLACES", ())
-    java.find_java.cache_clear()
+    monkeypatch.setattr(session, "_JAVA_FOLDERS", ())
+    session.find_java.cache_clear()
     try:
-        with pytest.raises(java.NoJava, match=r"Java 17 or newer.*apt-get install openjdk-17"):
-            java.find_java()
+        with pytest.raises(session.NoJava, match=r"Java 17 or newer.*apt-get install openjdk-17"):
+            session.find_java()
         (old / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
-        assert java.find_java() == old
+        assert session.find_java() == old
     finally:
-        java.find_java.cache_clear()
+        session.find_java.cache_clear()

@@ -18,9 +18,9 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 
-import workers.operations.convert, workers.runtime.java, workers.operations.rewrite, workers.deletes.scan
+import workers.operations.convert, workers.runtime.session, workers.operations.rewrite, workers.deletes.scan
 from producer import Fleet, Settings
-workers.runtime.java._USUAL_PLACES = ()
+workers.runtime.session._JAVA_FOLDERS = ()
 if sys.argv[2] == "large":
     workers.operations.convert._ALONE_ROWS = workers.operations.rewrite._ALONE_BYTES_COLD = 0
     workers.deletes.scan._TASK_ROWS = 1

@@ -23,7 +23,7 @@ from workers.deletes.scan import Piece, Scan, pieces
 from workers.formats.key_reader import KeyReader
 from workers.model.convert_unit import Match
 from workers.runtime.context import UnitContext
-from workers.runtime.memory import trim_memory
+from workers.runtime.machine import trim_memory
 from workers.runtime.parallel import read_in_tasks, run_tasks
 
 if TYPE_CHECKING:

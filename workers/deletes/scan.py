@@ -18,9 +18,9 @@ from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Posit
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.model.convert_unit import KeyFile, Match
 from workers.runtime.context import Cancellation, UnitContext
-from workers.runtime.memory import trim_memory
+from workers.runtime.machine import trim_memory
 from workers.runtime.parallel import balance, read_in_tasks, run_tasks
-from workers.runtime.progress import record_split
+from workers.runtime.scratch import record_split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ from workers.operations.write_deletes import write
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
-from workers.runtime.progress import files_done
+from workers.runtime.scratch import files_done
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
 

@@ -13,7 +13,7 @@ from workers.deletes.resolve import deleted_positions
 from workers.formats.row_reader import RowReader
 from workers.model.rewrite_unit import Input
 from workers.operations.inputs import Part
-from workers.runtime.progress import record_rows, record_split
+from workers.runtime.scratch import record_rows, record_split
 
 #: What parts of inputs are counted under when they were read to their end.
 READ: Final = "files-read"

@@ -25,7 +25,7 @@ from workers.operations.write_sorted import arranged
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import TaskFailed
 from workers.runtime.machine import Budget
-from workers.runtime.progress import files_done, total_rows
+from workers.runtime.scratch import files_done, total_rows
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
 

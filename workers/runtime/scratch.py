@@ -1,4 +1,7 @@
-"""Scratch space: one folder for each attempt, deleted after it; the next one deletes the folders of dead processes."""
+"""Scratch space: one folder for each attempt, and the progress that Spark's tasks record there.
+
+The folder is deleted after the attempt; the next attempt deletes the folders of dead processes.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import psutil
 
 _PREFIX: Final = "icefleet-scratch-"
 #: The start of a process is computed from the clock, which may be set meanwhile.
 _CLOCK_SECONDS: Final = 60
+
+_SPLITS: Final = "splits-done"
+_ROWS: Final = "rows-read"
 
 
 @contextmanager
@@ -40,6 +47,34 @@ def folder_of_this_process(root: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
 
 
+def record_split(scratch: Path, file: int, name: str = _SPLITS) -> None:
+    """In a Spark task: record that a split of a data file is done."""
+    _append(scratch / name, np.int32(file).tobytes())
+
+
+def files_done(scratch: Path, splits: Mapping[int, int], name: str = _SPLITS) -> int:
+    """In the driver: return the number of data files of which all splits are done."""
+    try:
+        done = np.bincount(np.fromfile(scratch / name, dtype=np.int32))
+    except FileNotFoundError:
+        return 0
+    return sum(1 for file, expected in splits.items() if file < done.size and done[file] >= expected)
+
+
+def record_rows(scratch: Path, read: int, live: int) -> None:
+    """In a Spark task: record how many rows were read, and how many of them are live."""
+    _append(scratch / _ROWS, np.array([read, live], np.int64).tobytes())
+
+
+def total_rows(scratch: Path) -> tuple[int, int]:
+    """In the driver: return how many rows were read, and how many of them are live."""
+    try:
+        read, live = np.fromfile(scratch / _ROWS, dtype=np.int64).reshape(-1, 2).sum(axis=0)
+    except FileNotFoundError:
+        return 0, 0
+    return int(read), int(live)
+
+
 def _sweep(root: Path) -> None:
     """Remove folders of this host's dead processes; a folder on shared storage may be another host's."""
     for folder in root.glob(f"{_PREFIX}*"):
@@ -58,3 +93,12 @@ def _is_alive(pid: int, started: int) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def _append(path: Path, record: bytes) -> None:
+    """Append a short record, which is atomic among processes that append."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, record)
+    finally:
+        os.close(descriptor)

@@ -8,31 +8,35 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from workers.runtime.java import JAVA, NoJava, find_java
-from workers.runtime.machine import Budget
-from workers.runtime.memory import ALLOCATOR_ENVIRONMENT, use_system_allocator
+from workers.runtime.machine import ALLOCATOR_ENVIRONMENT, Budget, use_system_allocator
 from workers.runtime.scratch import folder_of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["JAVA", "NoJava", "close", "end", "find_java", "running", "session", "warm"]
-
 log = logging.getLogger(__name__)
 
+#: Spark 4 needs this version of Java or a newer one.
+JAVA: Final = 17
+
+_JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/opt/jdk", "/Library/Java/JavaVirtualMachines")
 _LOG: Final = "spark.log"
 #: Few rows reach the JVM: the first compiler is enough, and a unit is over before the second has paid (a third less
 #: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
@@ -50,6 +54,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
+
+
+class NoJava(Exception):
+    """There is no Java that Spark can run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +266,39 @@ def _alive(spark: SparkSession) -> bool:
         return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
     except (Py4JError, OSError, AttributeError):
         return False
+
+
+@cache
+def find_java() -> Path:
+    """Return the home of a Java that is new enough: JAVA_HOME, the one on the path, or one in the usual folders.
+
+    Raises:
+        NoJava: the text says what to install.
+    """
+    for home in _homes():
+        if (home / "bin" / "java").exists() and _version(home) >= JAVA:
+            return home
+    raise NoJava(
+        f"Spark needs Java {JAVA} or newer and none was found: install one (Debian: apt-get install "
+        f"openjdk-{JAVA}-jre-headless) or set JAVA_HOME."
+    )
+
+
+def _homes() -> Iterator[Path]:
+    if configured := os.environ.get("JAVA_HOME"):
+        yield Path(configured)
+    if found := shutil.which("java"):
+        yield Path(found).resolve().parent.parent
+    for folder in map(Path, _JAVA_FOLDERS):
+        for home in [folder, *sorted(folder.glob("*"), reverse=True)]:
+            yield home
+            yield home / "Contents" / "Home"
+
+
+def _version(home: Path) -> int:
+    try:
+        text = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)', text)
+    return int(found[1]) if found else 0

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from workers.runtime.context import LazySession, UnitContext
 from workers.runtime.errors import reraise_task_error
-from workers.runtime.memory import use_system_allocator
+from workers.runtime.machine import use_system_allocator
 
 log = logging.getLogger(__name__)
 

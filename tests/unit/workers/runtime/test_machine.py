@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,23 @@ def test_a_control_group_counts(
 def test_less_than_is_needed(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"Spark needs|negative"):
         Budget.of(Machine(4, 8 * GB), **options)
+
+
+SCRIPT = """
+import psutil
+from workers.runtime.machine import use_system_allocator, trim_memory
+
+use_system_allocator()
+blocks = [bytes(50_000) for _ in range(4_000)]
+kept = blocks[::40]
+del blocks
+before = psutil.Process().memory_info().rss
+trim_memory()
+print(before - psutil.Process().memory_info().rss)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only glibc is told to")
+def test_what_was_freed_is_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 100_000_000
