@@ -61,7 +61,7 @@ class Fleet:
             The job, or an equal one that is already waiting for the table.
 
         Raises:
-            Refused: The table name is not valid, or the broker does not answer.
+            Refused: The table name or the filter is not valid, or the broker does not answer.
         """
         request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
         return self.submit(request, on_progress=on_progress)
@@ -89,16 +89,20 @@ class Fleet:
             sort_order: Such as ``id desc nulls last, bucket(16, name)``; by default the table's sort order.
             zorder: Columns whose values are interleaved.
             tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
-            file. options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``. catalog: The
-            name of a catalog in PyIceberg's configuration. branch: The branch to read and to commit to. where: A filter
-            as PyIceberg parses it; it must select whole partitions. all_or_nothing: Commit all units or none. By
-            default failed units are left out. on_progress: Called while the job runs, if there is no broker.
+                file.
+            options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.
+            catalog: The name of a catalog in PyIceberg's configuration.
+            branch: The branch to read and to commit to.
+            where: A filter as PyIceberg parses it; it must select whole partitions.
+            all_or_nothing: Commit all units or none. By default failed units are left out.
+            on_progress: Called while the job runs, if there is no broker.
 
         Returns:
             The job, or an equal one that is already waiting for the table.
 
         Raises:
-            Refused: The table name is not valid, an option is unknown or not allowed, or the broker does not answer.
+            Refused: The table name or the filter is not valid, an option is unknown or not allowed, or the broker does
+                not answer.
         """
         arguments = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
         given = text_of({**arguments, **(options or {})})
@@ -115,7 +119,15 @@ class Fleet:
         return self.submit(request, on_progress=on_progress)
 
     def submit(self, request: Request, *, on_progress: ProgressCallback | None = None) -> Job:
-        """Submit a request, as the methods named after operations do."""
+        """Submit a request, as the methods named after operations do.
+
+        Raises:
+            Refused: The filter cannot be parsed, or the broker does not answer.
+        """
+        if request.where is not None:  # only then: the parser takes a quarter of a second to load
+            from producer.planning.partition_filter import parse_filter
+
+            parse_filter(request.where)
         if self.settings.local:
             report = local_engine(self.settings).run(request, on_progress)
             return Job(request.job, self.settings, request=request, report=report)

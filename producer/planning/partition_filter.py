@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.parser import parse, predicate
 from pyiceberg.expressions.visitors import (
     bind,
     expression_evaluator,
@@ -22,6 +23,10 @@ from pyparsing import ParseException
 
 from producer.common.errors import Reason, Refused
 from producer.iceberg.partitions import partition_path, partition_type
+
+_EXAMPLE: Final = "an example: day = '2024-05-01' and region = 'eu'"
+#: Characters of a filter that an error shows from the place on that cannot be understood.
+_SHOWN: Final = 40
 
 
 class PartitionFilter:
@@ -42,7 +47,7 @@ class PartitionFilter:
         self._where = where
         self._metadata = metadata
         self._schema = metadata.schema()
-        self._expression = _parse(where, self._schema) if where is not None else AlwaysTrue()
+        self._expression = _bind(where, self._schema) if where is not None else AlwaysTrue()
         self._evaluators: dict[int, tuple[Callable[[Record], bool], Callable[[Record], bool]]] = {}
         if where is not None:
             self._check_columns(where)
@@ -90,14 +95,38 @@ class PartitionFilter:
             raise Refused(Reason.WHERE, f"--where {where!r}: {name} does not partition the table; {hint}.")
 
 
-def _parse(where: str, schema: Schema) -> BooleanExpression:
+def parse_filter(where: str) -> BooleanExpression:
+    """Parse a filter, without a table.
+
+    Raises:
+        Refused: The filter cannot be parsed; the sentence says from which character on.
+    """
     try:
-        expression = parse(where)
+        return parse(where)
     except ParseException as error:
-        sentence = f"--where {where!r} cannot be understood from character {error.loc + 1} on"
-        raise Refused(Reason.WHERE, f"{sentence}; an example: day = '2024-05-01' and region = 'eu'.") from error
+        sentence = f"--where {where!r} cannot be understood {_failure(error)}; {_EXAMPLE}."
+        raise Refused(Reason.WHERE, sentence) from error
     except Exception as error:  # PyIceberg's literals raise errors of many kinds
         raise Refused(Reason.WHERE, f"--where {where!r} cannot be understood: {error}.") from error
+
+
+def _failure(error: ParseException) -> str:
+    """Return where parsing failed: the character, and the text from there on."""
+    text, position = error.pstr, error.loc
+    if not error.msg.startswith("Expected end of text"):  # a condition is expected there, and may fail further on
+        try:
+            predicate.parse_string(text[position:])
+        except ParseException as inner:
+            position += inner.loc
+    position += len(text[position:]) - len(text[position:].lstrip())
+    if not (rest := text[position:]):
+        return f"at its end, character {position + 1}: something is missing"
+    return f"from character {position + 1} on: {rest[:_SHOWN] + '…' * (len(rest) > _SHOWN)!r}"
+
+
+def _bind(where: str, schema: Schema) -> BooleanExpression:
+    """Return a parsed filter whose columns and values fit a schema."""
+    expression = parse_filter(where)
     try:
         bind(schema, expression, True)
     except Exception as error:  # unknown columns, and values that do not fit their column
