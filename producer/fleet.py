@@ -71,8 +71,8 @@ class Fleet:
         table: str,
         *,
         strategy: str | None = None,
-        sort_order: str | None = None,
-        zorder: Sequence[str] | None = None,
+        sort_order: str | Sequence[str] | None = None,
+        zorder: str | Sequence[str] | None = None,
         tier: str = "major",
         options: Mapping[str, Any] | None = None,
         catalog: str = "default",
@@ -86,8 +86,9 @@ class Fleet:
         Args:
             table: ``namespace.table``; namespaces may be nested.
             strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
-            sort_order: Such as ``id desc nulls last, bucket(16, name)``; by default the table's sort order.
-            zorder: Columns whose values are interleaved.
+            sort_order: Such as ``id desc nulls last, bucket(16, name)``, or a list of such terms; by default the
+                table's sort order.
+            zorder: Columns whose values are interleaved: a list of names, or names separated by commas.
             tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
                 file.
             options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.

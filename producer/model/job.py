@@ -65,6 +65,10 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 
 
+#: Examples of a request's texts.
+_EXAMPLES = {"table": "db.events", "catalog": "default", "branch": "main", "where": "day = '2024-05-01'"}
+
+
 class Request(Value):
     """A request for one operation on one branch of one table."""
 
@@ -97,8 +101,13 @@ class Request(Value):
         """Return a request with a new job id.
 
         Raises:
-            Refused: The table name has no namespace.
+            Refused: The table name has no namespace, or an argument is no text.
         """
+        texts: dict[str, object] = {"table": table, "catalog": catalog, "branch": branch}
+        for name, value in (texts if where is None else {**texts, "where": where}).items():
+            if not isinstance(value, str):
+                given = f"{value!r} is a {type(value).__name__}"
+                raise Refused(Reason.USAGE, f"{name} must be text, such as {_EXAMPLES[name]!r}: {given}.")
         if "." not in table.strip(".") or not all(table.split(".")):
             raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
         now = time.time()

@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 
 from producer.iceberg.snapshot_producer import SnapshotProducer
 from tasks.testing.catalog import upgrade
-from tasks.testing.writer import Positions, RowDelta, TableWriter
+from tasks.testing.writer import Positions, RowDelta, TableWriter, as_names
 
 _COMMIT_ATTEMPTS = 20
 
@@ -104,9 +104,8 @@ class StreamTable(TableWriter):
 
     def remove_files(self, paths: Collection[str], *, branch: str = MAIN_BRANCH) -> int:
         """Take files of any kind out of the table; they stay on storage."""
-        return self.commit(
-            RowDelta(removed=[file for file in self.files(branch) if file.path in set(paths)]), branch=branch
-        )
+        removed = set(as_names(paths))
+        return self.commit(RowDelta(removed=[f for f in self.files(branch) if f.path in removed]), branch=branch)
 
     def upgrade(self, format_version: int = 3) -> None:
         """Raise the format version; see :func:`tasks.testing.upgrade`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -29,6 +29,11 @@ from workers.formats.puffin import read_vector
 
 #: Positions by data file: by its path when it is live, or the file itself when it is of the same commit.
 Positions: TypeAlias = Mapping[str | NewFile, Sequence[int]]
+
+
+def as_names(values: Iterable[Any]) -> list[Any]:
+    """Return a list of names or ids; a text is one name, and not a list of its letters."""
+    return [values] if isinstance(values, str) else list(values)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ class TableWriter:
             self._ensure_name_mapping()
         table, spec = self._table_and_spec(spec_id)
         _, complete = project(table.schema(), rows)
+        omit = as_names(omit)
         files = []
         for partition, part in split_by_partition(complete, spec, table.schema()):
             schema, columns = project(table.schema(), part, [name for name in part.column_names if name not in omit])
@@ -190,7 +196,7 @@ class TableWriter:
     ) -> list[NewFile]:
         table, spec = self._table_and_spec(spec_id)
         schema = table.schema()
-        equality_ids = [self.field_id(column) for column in ids]
+        equality_ids = [self.field_id(column) for column in as_names(ids)]
         _, complete = project(schema, keys)
         if partition is None and is_unpartitioned(spec):
             partition = Record(*(None for _ in spec.fields))

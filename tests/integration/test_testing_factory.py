@@ -264,6 +264,16 @@ def test_a_partition_column_may_be_missing_in_the_files(catalog: SqlCatalog) -> 
     assert table.table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "cat": "a"}, {"id": 2, "cat": "b"}]
 
 
+def test_a_text_is_one_name_and_not_its_letters(catalog: SqlCatalog) -> None:
+    table = StreamTable.create(catalog, "db.t", SCHEMA, spec=BY_CAT)
+    table.append(rows((1, "a"), (2, "b")), omit="cat")
+    assert {tuple(pq.read_schema(file.path.removeprefix("file://")).names) for file in table.data_files()} == {("id",)}
+    table.delete_where_equal(rows((1, "a")), "id")
+    assert [file.data_file.equality_ids for file in table.files() if file.data_file.equality_ids] == [[1]]
+    table.remove_files(next(file.path for file in table.data_files()))
+    assert len(table.data_files()) == 1
+
+
 def test_evolution_between_commits(catalog: SqlCatalog, version: int) -> None:
     schema = Schema(NestedField(1, "id", IntegerType(), required=False), SCHEMA.fields[1])
     table = StreamTable.create(catalog, "db.t", schema, spec=BY_CAT, format_version=version)

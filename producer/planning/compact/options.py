@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import StrEnum
@@ -169,7 +169,10 @@ _ALLOWED: Final = MappingProxyType(
 def text_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as text, as requests carry them, without those that are None.
 
-    Sizes become bytes: workers of earlier releases know no units.
+    Sizes become bytes: workers of earlier releases know no units. Lists of names become names separated by commas.
+
+    Raises:
+        Refused: The value of an option has no text, such as a mapping.
     """
     return {name: _text(name, value) for name, value in options.items() if value is not None}
 
@@ -180,7 +183,11 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, str) and name.endswith("-bytes"):
         with suppress(ValueError):  # Options.parse refuses it
             return str(parse_size(value))
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (bytes, Mapping, Set)):  # a set has no order
+        kind = type(value).__name__
+        allowed = _allowed(name) if name in NAMES else "text"
+        raise Refused(Reason.USAGE, f"{name}={value!r} is not allowed, since it is a {kind}: {allowed}.")
+    return ",".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
 
 
 def _with_strategy(given: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,0 +1,81 @@
+"""Calls of the fleet: what can be told without the table is refused before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from producer import Fleet, Settings
+from producer.common.errors import Reason, Refused
+from producer.model.job import Request
+
+#: Nothing listens there: a call that reaches the broker is refused for that.
+NOWHERE = Settings(_env_file=None, broker_url="redis://127.0.0.1:9/0")
+LOCAL = Settings(_env_file=None, broker_url="")
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """Requests that a call makes."""
+    requests: list[Request] = []
+    monkeypatch.setattr(Fleet, "submit", lambda self, request, **_: requests.append(request))
+    return requests
+
+
+@pytest.mark.parametrize("settings", [NOWHERE, LOCAL], ids=["fleet", "local"])
+@pytest.mark.parametrize("method", ["convert", "compact"])
+def test_a_filter_that_cannot_be_parsed(method: str, settings: Settings) -> None:
+    with pytest.raises(Refused, match="--where 'day =' cannot be understood at its end") as refused:
+        getattr(Fleet(settings), method)("db.t", where="day =")
+    assert refused.value.reason is Reason.WHERE
+
+
+@pytest.mark.parametrize("method", ["convert", "compact", "plan"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"table": "t"}, "'t' is not a table name"),
+        ({"table": ("db", "t")}, r"table must be text, such as 'db.events': \('db', 't'\) is a tuple"),
+        ({"where": ["day = 1"]}, "where must be text, such as \"day = '2024-05-01'\": .* is a list"),
+        ({"where": []}, "where must be text"),
+        ({"branch": None}, "branch must be text, such as 'main': None is a NoneType"),
+        ({"catalog": 1}, "catalog must be text"),
+    ],
+    ids=str,
+)
+def test_arguments_that_are_no_text(method: str, arguments: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=says) as refused:
+        getattr(Fleet(NOWHERE), method)(**{"table": "db.t", **arguments})
+    assert refused.value.reason is Reason.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ({"zorder": "id"}, {"zorder": "id"}),
+        ({"zorder": "id,day"}, {"zorder": "id,day"}),
+        ({"zorder": ["id", "day"]}, {"zorder": "id,day"}),
+        ({"zorder": (name for name in ("id", "day"))}, {"zorder": "id,day"}),
+        ({"zorder": {"id", "day"}}, "zorder=.*since it is a set: names of columns, separated by commas"),
+        ({"zorder": b"id"}, "zorder=b'id' is not allowed, since it is a bytes"),
+        ({"zorder": []}, "zorder='' is not allowed: names of columns"),
+        ({"sort_order": "id desc"}, {"sort-order": "id desc"}),
+        ({"sort_order": ["id desc", "day"]}, {"sort-order": "id desc,day"}),
+        ({"sort_order": {"id": "desc"}}, "sort-order=.*since it is a dict: columns, such as id desc"),
+        ({"options": {"zorder": ("id",)}}, {"zorder": "id"}),
+        ({"options": {"nonsense": {}}}, "nonsense={} is not allowed"),
+    ],
+    ids=str,
+)
+def test_columns_are_a_list_or_a_text(
+    arguments: Mapping[str, Any], options: Mapping[str, str] | str, sent: list[Request]
+) -> None:
+    if isinstance(options, str):
+        with pytest.raises(Refused, match=options):
+            Fleet(LOCAL).compact("db.t", **arguments)
+        assert not sent
+    else:
+        Fleet(LOCAL).compact("db.t", **arguments)
+        assert [request.options for request in sent] == [{**options, "tier": "major"}]
