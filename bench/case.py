@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from bench.data import Master, Recipe
 from bench.place import Placed
 from bench.sizes import Size
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: What is asked, besides the tables' names; or what makes it from the tables of a run.
 Ask: TypeAlias = Mapping[str, Any] | Callable[[Placed], Mapping[str, Any]]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.typedef import Record
 
 from producer.iceberg.manifest_entry import NewFile
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
-from tasks.testing.deletes import Deleted, write_position_deletes
+from tasks.testing.reader import Checksum
 
 SCHEMA = pa.schema(
     [
@@ -74,17 +70,7 @@ class Checkpoints:
         self._versions[written] = number + 1
 
     def _position_deletes(self, data: NewFile, positions: _Numbers) -> list[NewFile]:
-        table = self.table.table
-        deleted = Deleted(data.data_file.file_path, data.spec_id, Record(), data.partition_key, positions.tolist())
-        return list(
-            write_position_deletes(
-                table.io,
-                lambda _: table.location_provider().new_data_location(f"{uuid.uuid4()}-deletes.parquet"),
-                table.metadata.properties,
-                [deleted],
-                by_partition=True,
-            )
-        )
+        return self.table.write_position_deletes({data: positions.tolist()}, by_partition=True)
 
     def _made(self, ids: _Numbers, versions: _Numbers) -> pa.Table:
         """Rows by their key and version: the same whenever they are asked for."""

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 
 from bench.files import Files
 from tasks.testing import StreamTable, local_catalog
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 _RECORD = "master.json"
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tasks.demo.lineitem import generate
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Percent.
 _DISCOUNTS = 11

@@ -12,7 +12,7 @@ from bench.data import Master
 from bench.files import Files
 from producer.iceberg.manifest_entry import NewFile
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 _LOADED = "loaded_bytes"
 

@@ -21,7 +21,7 @@ from bench.roster import PROGRAMS, Absent
 from bench.seats import Seat, Seats
 from bench.sizes import Size
 from bench.truth import READER, difference, shortfall
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Who is asked the queries; the first that can be had.
 _READERS = ("iceberg-spark", READER)

@@ -8,7 +8,7 @@ from bench.case import Entry
 from bench.contestant import Failed
 from bench.place import Placed
 from bench.seats import Seats
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 READER = "iceberg-rust"
 #: Seconds for one table.

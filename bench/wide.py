@@ -23,8 +23,8 @@ from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, Stri
 from bench.data import Made
 from producer.iceberg.manifest_entry import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
-from tasks.testing.parquet import write_parquet
+from tasks.testing.files import write_parquet
+from tasks.testing.reader import Checksum
 
 #: Different data files, and delete files: the keys of each of these come from one of those, or from nowhere.
 _SEEDS: Final = 16

@@ -11,12 +11,12 @@ from datafusion import SessionContext
 from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
 
 from bench.peers.serving import claim_stdout, serve
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 
 def checksum(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a table, and the sum of their hashes over the columns that are named."""
-    found = Checksum.asked(_session(asked["metadata_location"]), "t", asked["columns"])
+    found = Checksum.of_table(_session(asked["metadata_location"]), "t", asked["columns"])
     return {"rows": found.rows, "hashes": str(found.hashes)}
 
 

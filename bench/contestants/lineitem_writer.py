@@ -23,7 +23,7 @@ from bench.peers.serving import claim_stdout, serve
 from bench.workloads.w3 import SEED, share_of
 from tasks.demo.lineitem import KEY
 from tasks.testing import StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 
 @dataclass(frozen=True, kw_only=True)

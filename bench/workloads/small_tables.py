@@ -14,7 +14,7 @@ from bench.case import Case, Entry, Workload
 from bench.data import Made
 from bench.sizes import Size
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Of the recipe.
 _VERSION: Final = 1

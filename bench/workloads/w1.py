@@ -17,7 +17,7 @@ from bench.sizes import Size
 from bench.workloads.lineitem import HEAP_MB, QUERY, TABLE
 from tasks.demo.lineitem import SCHEMA, generate
 from tasks.testing import StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Where yardsticks write, in the folder that they are given.
 COPY = "copy"
@@ -70,7 +70,7 @@ def same_rows(placed: Placed, facts: Mapping[str, Any]) -> str | None:
     context = SessionContext()
     context.register_parquet("copied", placed.output / COPY)
     (table,) = placed.master.tables
-    found = Checksum.asked(context, "copied", table.columns)
+    found = Checksum.of_table(context, "copied", table.columns)
     return None if found == table.truth else f"it copied {found.rows:,} rows with checksum {found}, not {table.truth}"
 
 

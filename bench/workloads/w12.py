@@ -15,7 +15,7 @@ from bench.case import Case, Entry, Workload
 from bench.data import Made
 from bench.sizes import Size
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Of the recipe below.
 _VERSION: Final = 1

@@ -23,7 +23,7 @@ from bench.sizes import Size
 from bench.workloads.lineitem import maintenance
 from bench.workloads.w3 import master_name, recipe
 from tasks.demo.lineitem import BUCKETS
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Seconds for the writer to end the commit that is on its way.
 _STOP = 60.0

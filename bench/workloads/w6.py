@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from bench.case import Case, Entry, Workload
 from bench.data import Made, Recipe
 from tasks.testing import StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Of the recipe below.
 _VERSION = 1

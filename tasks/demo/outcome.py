@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from producer.model.job import Report, Status
 from tasks.demo.state import State
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 
 @dataclass(frozen=True, slots=True)

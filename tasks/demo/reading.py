@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from producer.common.errors import Failed, Reason, Refused
 from tasks.demo.lineitem import KEY, QUERY_6, SCHEMA
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 if TYPE_CHECKING:
     from datafusion import SessionContext
@@ -87,7 +87,7 @@ def _read_here(location: str, properties: dict[str, str]) -> Reading:
     started = time.perf_counter()
     (answer,) = session.sql(QUERY_6).to_arrow_table().to_pylist()
     answered = time.perf_counter()
-    checksum = Checksum.asked(session, "lineitem", SCHEMA.column_names)
+    checksum = Checksum.of_table(session, "lineitem", SCHEMA.column_names)
     return Reading(answered - started, str(answer["revenue"]), time.perf_counter() - answered, checksum)
 
 

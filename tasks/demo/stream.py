@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tasks.demo.lineitem import KEY
 from tasks.testing import RowDelta, StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 #: Of the table's rows, in each batch.
 UPDATED = 0.004

@@ -12,9 +12,8 @@ equality deletes per partition, position deletes and deletion vectors, one snaps
 
 from __future__ import annotations
 
-from tasks.testing.catalog import local_catalog, upgrade
 from tasks.testing.reader import read_rows
-from tasks.testing.table import StreamTable
+from tasks.testing.table import StreamTable, local_catalog, upgrade
 from tasks.testing.writer import RowDelta
 
 __all__ = ["RowDelta", "StreamTable", "local_catalog", "read_rows", "upgrade"]

@@ -1,22 +1,61 @@
-"""A table that a stream fills: appends, upserts and deletes, each its own snapshot."""
+"""A table that a stream fills, and the catalog that it is in: appends, upserts and deletes, each its own snapshot."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
+from producer.iceberg.pyiceberg_internals import enable_version_3
 from producer.iceberg.snapshot_producer import SnapshotProducer
-from tasks.testing.catalog import upgrade
 from tasks.testing.writer import Positions, RowDelta, TableWriter, as_names
+
+# Tables are created in version 3 before any snapshot is built.
+enable_version_3()
+
+
+def local_catalog(folder: str | Path, name: str = "default") -> SqlCatalog:
+    """Return a catalog with its warehouse in a folder, which is created if it is missing."""
+    folder = Path(folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog(name, uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+
+
+def upgrade(catalog: Catalog, identifier: str, format_version: int = 3) -> Table:
+    """Raise a table's format version as other engines do: its rows get row ids with the next snapshot only.
+
+    For catalogs that keep nothing of a table but where its metadata is: the table is registered anew, and there is a
+    moment without it.
+    """
+    table = catalog.load_table(identifier)
+    document: dict[str, Any] = json.loads(table.metadata.model_dump_json())
+    document["format-version"] = format_version
+    document["metadata-log"] = [
+        *document["metadata-log"],
+        {"metadata-file": table.metadata_location, "timestamp-ms": table.metadata.last_updated_ms},
+    ]
+    if format_version >= 3:
+        document.setdefault("next-row-id", 0)
+    version = int(table.metadata_location.rsplit("/", 1)[-1].split("-", 1)[0])
+    location = table.location_provider().new_table_metadata_file_location(version + 1)
+    ToOutputFile.table_metadata(TableMetadataUtil.parse_obj(document), table.io.new_output(location))
+    catalog.drop_table(identifier)
+    return catalog.register_table(identifier, location)
+
 
 _COMMIT_ATTEMPTS = 20
 
@@ -39,10 +78,10 @@ class StreamTable(TableWriter):
         format_version: int = 2,
         properties: Mapping[str, str] | None = None,
     ) -> StreamTable:
-        """Make an empty table, and its namespace where it is missing. Field ids are given anew, from 1.
+        """Create an empty table, and its namespace if it is missing. Field ids are assigned anew, from 1.
 
         Raises:
-            ValueError: a partition spec with an Arrow schema, which has no field ids that the spec could name.
+            ValueError: A partition spec with an Arrow schema, which has no field ids that the spec could name.
         """
         if isinstance(schema, pa.Schema) and spec.fields:
             raise ValueError("A partition spec names field ids: give the schema as a pyiceberg.schema.Schema.")
@@ -77,7 +116,7 @@ class StreamTable(TableWriter):
         Both have the same sequence number, so the new rows stay. A key comes once in the rows.
         """
         data = self.write_data(rows, spec_id=spec_id)
-        deletes = self._write_equality_deletes(rows, ids, None, spec_id, only_keys=True)
+        deletes = self.write_equality_deletes(rows, ids, spec_id=spec_id, only_keys=True)
         return self.commit(RowDelta([*data, *deletes]), branch=branch)
 
     def delete_where_equal(
@@ -103,7 +142,7 @@ class StreamTable(TableWriter):
         return self.commit(self.write_vectors(positions, branch=branch), branch=branch)
 
     def remove_files(self, paths: Collection[str], *, branch: str = MAIN_BRANCH) -> int:
-        """Take files of any kind out of the table; they stay on storage."""
+        """Remove files of any kind from the table; they stay on storage."""
         removed = set(as_names(paths))
         return self.commit(RowDelta(removed=[f for f in self.files(branch) if f.path in removed]), branch=branch)
 
@@ -121,13 +160,8 @@ class StreamTable(TableWriter):
     ) -> int:
         """Commit any mix of files as one snapshot; a branch that is missing starts at main's head."""
         for attempt in range(_COMMIT_ATTEMPTS):
-            update = SnapshotProducer(
-                self.table,
-                branch,
-                operation=operation or delta.operation,
-                properties=properties,
-                create_branch=True,
-            )
+            kind = operation or delta.operation
+            update = SnapshotProducer(self.table, branch, operation=kind, properties=properties, create_branch=True)
             update.add(delta.added)
             update.remove(delta.removed)
             prepared = update.prepare()

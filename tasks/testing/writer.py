@@ -1,15 +1,18 @@
-"""Files of a table, put on storage and not yet part of it."""
+"""Files of a table that are written to storage and not yet committed."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.name_mapping import create_mapping_from_schema
@@ -20,12 +23,12 @@ from pyiceberg.typedef import Record
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.iceberg.partitions import is_unpartitioned, partition_path
-from producer.model.plan import VectorRef
-from tasks.testing.deletes import Deleted, write_position_deletes, write_vectors
-from tasks.testing.parquet import project, write_parquet
-from tasks.testing.partitioning import split_by_partition
+from producer.planning.units import vector_ref
+from tasks.operations.convert.commit import position_delete_file
+from tasks.testing.files import project, split_by_partition, write_parquet
 from workers.formats.deletion_vector import DeletionVector
-from workers.formats.puffin import read_vector
+from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
+from workers.formats.puffin import PuffinWriter, read_vector
 
 #: Positions by data file: by its path when it is live, or the file itself when it is of the same commit.
 Positions: TypeAlias = Mapping[str | NewFile, Sequence[int]]
@@ -38,14 +41,14 @@ def as_names(values: Iterable[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class RowDelta:
-    """What one commit adds and removes; the files are on storage already."""
+    """The files that one commit adds and removes; they are on storage already."""
 
     added: Sequence[NewFile] = field(default_factory=tuple)
     removed: Sequence[LiveFile] = field(default_factory=tuple)
 
     @property
     def operation(self) -> Operation:
-        """What the reference implementation calls such a change."""
+        """The operation that Iceberg's Java implementation records for such a change."""
         contents = {file.data_file.content for file in self.added}
         if contents and contents <= {DataFileContent.DATA} and not self.removed:
             return Operation.APPEND
@@ -98,12 +101,12 @@ class TableWriter:
         """Write one data file for each partition of the rows.
 
         Args:
-            rows: columns by name; columns of the schema that are missing are missing in the files too.
-            field_ids: without them the table gets a name mapping, where it has none.
-            spec_id: a historic spec; the default one where not given.
-            omit: columns that only decide the partition and are not written.
-            row_group_size: rows of a Parquet row group.
-            sequence_number: an explicit data sequence number, as a compaction gives.
+            rows: Columns by name; columns of the schema that are missing are missing in the files too.
+            field_ids: Whether columns carry field ids; without them the table gets a name mapping if it has none.
+            spec_id: A historic spec; the default spec if not given.
+            omit: Columns that only decide the partition and are not written.
+            row_group_size: Rows of a Parquet row group.
+            sequence_number: An explicit data sequence number, as a compaction gives.
         """
         if not field_ids:
             self._ensure_name_mapping()
@@ -134,66 +137,17 @@ class TableWriter:
         *,
         partition: Record | None = None,
         spec_id: int | None = None,
+        only_keys: bool = False,
     ) -> list[NewFile]:
         """Write equality deletes: one file for a given partition or an unpartitioned spec, else one per partition.
 
         Args:
-            keys: all columns are written, those that are no keys too.
-            ids: field ids or dotted names, in the order they go into the manifest.
-            partition: what the deletes are for; worked out from the keys' columns where it is not given.
-            spec_id: a historic spec; under one without fields the deletes are global.
+            keys: The deleted keys.
+            ids: The key columns, in the order of the manifest entry.
+            partition: The partition of the deletes; by default it follows from the columns of ``keys``.
+            spec_id: A historic spec; under one without fields the deletes are global.
+            only_keys: Whether only the key columns are written; else all columns of ``keys``.
         """
-        return self._write_equality_deletes(keys, ids, partition, spec_id, only_keys=False)
-
-    def write_position_deletes(
-        self, positions: Positions, *, by_partition: bool = False, branch: str = MAIN_BRANCH
-    ) -> list[NewFile]:
-        """Write position delete files, one for each data file or one for each partition."""
-        table = self.table
-        return list(
-            write_position_deletes(
-                table.io,
-                lambda rows: self._new_path(table, table.specs()[rows.spec_id], rows.partition, "-deletes.parquet"),
-                table.metadata.properties,
-                self._deleted(positions, branch),
-                by_partition=by_partition,
-            )
-        )
-
-    def write_vectors(self, positions: Positions, *, branch: str = MAIN_BRANCH) -> RowDelta:
-        """Write deletion vectors into one Puffin file; each takes up the vector that its data file has."""
-        table = self.table
-        old = {file.referenced_data_file: file for file in self.files(branch) if file.is_vector}
-        merged = []
-        replaced = []
-        for rows in self._deleted(positions, branch):
-            vector = DeletionVector.of(rows.positions)
-            if (before := old.get(rows.path)) is not None:
-                ref = VectorRef(
-                    path=before.path,
-                    offset=before.content_offset or 0,
-                    size=before.content_size or 0,
-                    cardinality=before.record_count,
-                )
-                vector = vector.union(read_vector(table.io, ref, rows.path))
-                replaced.append(before)
-            merged.append((rows, vector))
-        path = self._new_path(table, UNPARTITIONED_PARTITION_SPEC, Record(), "-deletes.puffin")
-        return RowDelta(write_vectors(table.io, path, merged), replaced)
-
-    def field_id(self, column: int | str) -> int:
-        """Id of a column of the current schema by its dotted name."""
-        return column if isinstance(column, int) else self.table.schema().find_field(column).field_id
-
-    def _write_equality_deletes(
-        self,
-        keys: pa.Table,
-        ids: Sequence[int | str],
-        partition: Record | None,
-        spec_id: int | None,
-        *,
-        only_keys: bool,
-    ) -> list[NewFile]:
         table, spec = self._table_and_spec(spec_id)
         schema = table.schema()
         equality_ids = [self.field_id(column) for column in as_names(ids)]
@@ -203,22 +157,84 @@ class TableWriter:
         parts = split_by_partition(complete, spec, schema) if partition is None else [(partition, complete)]
         paths = [schema.find_column_name(field_id) or "" for field_id in equality_ids] if only_keys else None
         files = []
-        for where, part in parts:
+        for record, part in parts:
             columns_schema, columns = project(schema, part, paths)
-            path = self._new_path(table, spec, where, "-deletes.parquet")
+            path = self._new_path(table, spec, record, "-deletes.parquet")
             written = write_parquet(table.io, path, columns_schema, columns, table.metadata.properties)
             data_file = new_data_file(
-                content=DataFileContent.EQUALITY_DELETES, partition=where, equality_ids=equality_ids, **written
+                content=DataFileContent.EQUALITY_DELETES, partition=record, equality_ids=equality_ids, **written
             )
             files.append(NewFile(data_file, spec.spec_id))
         return files
 
-    def _deleted(self, positions: Positions, branch: str) -> Iterable[Deleted]:
-        live = {file.path: file for file in self.data_files(branch)}
-        for file, deleted in positions.items():
-            known = live[file] if isinstance(file, str) else file
-            record = known.data_file
-            yield Deleted(record.file_path, known.spec_id, record.partition, known.partition_key, sorted(set(deleted)))
+    def write_position_deletes(
+        self, positions: Positions, *, by_partition: bool = False, branch: str = MAIN_BRANCH
+    ) -> list[NewFile]:
+        """Write position delete files (format version 2), one for each data file or one for each partition."""
+        table = self.table
+        # Spec ids and tuples need not be comparable, their text is.
+        rows = sorted(self._rows(positions, branch), key=lambda rows: (repr(rows[0].partition_key), _path(rows[0])))
+        files = []
+        for _, group in groupby(rows, key=lambda rows: repr(rows[0].partition_key) if by_partition else _path(rows[0])):
+            members = list(group)
+            first = members[0][0]
+            record = first.data_file.partition
+            path = self._new_path(table, table.specs()[first.spec_id], record, "-deletes.parquet")
+            with ParquetPositionDeleteWriter(table.io, path, table.metadata.properties) as writer:
+                for file, deleted in members:
+                    writer.write(_path(file), deleted)
+                staged = writer.close(0)
+            if by_partition:
+                staged = staged.model_copy(update={"targets": ()})
+            files.append(position_delete_file(staged, record, first.spec_id))
+        return files
+
+    def write_vectors(self, positions: Positions, *, branch: str = MAIN_BRANCH) -> RowDelta:
+        """Write deletion vectors (format version 3) into one Puffin file; each includes its data file's old vector."""
+        table = self.table
+        old = {file.referenced_data_file: file for file in self.files(branch) if file.is_vector}
+        rows = self._rows(positions, branch)
+        path = self._new_path(table, UNPARTITIONED_PARTITION_SPEC, Record(), "-deletes.puffin")
+        blobs = []
+        with PuffinWriter(table.io, path) as writer:
+            for file, deleted in rows:
+                vector = DeletionVector.of(deleted)
+                if (before := old.get(_path(file))) is not None:
+                    vector = vector.union(read_vector(table.io, vector_ref(before), _path(file)))
+                blobs.append((vector.cardinality, *writer.add_vector(_path(file), vector)))
+            size = writer.close()
+        added = [
+            NewFile(
+                new_data_file(
+                    content=DataFileContent.POSITION_DELETES,
+                    file_path=path,
+                    file_format=FileFormat.PUFFIN,
+                    partition=file.data_file.partition,
+                    record_count=cardinality,
+                    file_size_in_bytes=size,
+                    referenced_data_file=_path(file),
+                    content_offset=offset,
+                    content_size_in_bytes=length,
+                ),
+                file.spec_id,
+            )
+            for (file, _), (cardinality, offset, length) in zip(rows, blobs, strict=True)
+        ]
+        return RowDelta(added, [old[_path(file)] for file, _ in rows if _path(file) in old])
+
+    def field_id(self, column: int | str) -> int:
+        """Return the id of a column of the current schema by its dotted name."""
+        return column if isinstance(column, int) else self.table.schema().find_field(column).field_id
+
+    def _rows(self, positions: Positions, branch: str) -> list[tuple[LiveFile | NewFile, npt.NDArray[np.int64]]]:
+        """Return data files with their deleted positions, ascending and without repeats."""
+        live = (
+            {file.path: file for file in self.data_files(branch)} if any(isinstance(f, str) for f in positions) else {}
+        )
+        return [
+            (live[file] if isinstance(file, str) else file, np.unique(np.asarray(deleted, dtype=np.int64)))
+            for file, deleted in positions.items()
+        ]
 
     def _table_and_spec(self, spec_id: int | None) -> tuple[Table, PartitionSpec]:
         table = self.table
@@ -235,3 +251,7 @@ class TableWriter:
             mapping = create_mapping_from_schema(table.schema()).model_dump_json()
             with table.transaction() as transaction:
                 transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+
+
+def _path(file: LiveFile | NewFile) -> str:
+    return file.data_file.file_path

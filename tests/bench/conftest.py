@@ -17,7 +17,7 @@ from bench.data import Made
 from bench.roster import PROGRAMS, Absent, Program, Start
 from bench.sizes import SMOKE
 from tasks.testing import StreamTable
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 
 ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 #: Two runs after a warm-up, contestants kept, no queries.

@@ -79,7 +79,7 @@ def test_nothing_of_the_tests_is_installed(warehouse: Warehouse, extras: str) ->
     [
         ("", "producer,tasks.application,tasks.commands.beat,tasks.commands.flower,tasks.messaging.base_task", ""),
         ("flower", "producer,tasks.application,tasks.commands.flower", ""),
-        ("worker,sqlite", "producer,workers,tasks", "tasks.demo.,tasks.testing.checksum"),
+        ("worker,sqlite", "producer,workers,tasks", "tasks.demo."),
         ("demo", "producer,workers,tasks", ""),
     ],
 )

@@ -26,7 +26,7 @@ from tasks.demo.reading import Reading, read
 from tasks.demo.state import Files, State
 from tasks.demo.stream import Stream
 from tasks.testing import StreamTable, local_catalog, read_rows
-from tasks.testing.checksum import Checksum
+from tasks.testing.reader import Checksum
 from workers.runtime.session import NoJava
 
 #: 60,000 rows.

@@ -17,8 +17,7 @@ from pyiceberg.types import LongType, NestedField, StructType
 from producer.iceberg.partitions import encode_partition
 from producer.model.plan import Scope
 from producer.model.staged import StagedDataFile
-from tasks.testing.parquet import write_parquet
-from tasks.testing.partitioning import split_by_partition
+from tasks.testing.files import split_by_partition, write_parquet
 from tests.support import plainengine
 from workers.formats.output_files import Journal
 from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit

@@ -145,7 +145,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks": ("worker",),
     "tasks/testing": ("worker", "sqlite"),
     "tasks/testing/reader.py": ("demo",),
-    "tasks/testing/checksum.py": ("demo",),
     "tasks/demo": ("demo",),
     # What keeps the time, or only looks on, has neither Spark nor numpy.
     **dict.fromkeys(

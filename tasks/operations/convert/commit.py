@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
 
 from producer.iceberg.manifest_entry import FILE_PATH_ID, LiveFile, NewFile, new_data_file
 from producer.iceberg.partitions import ScopeDecoder
@@ -103,7 +104,11 @@ class ConversionChange:
         merged, written = self._merge(table, partitions, name)
         return Additions(
             (
-                *(_position_delete(partitions, unit, delete) for unit, delete in self.decision.deletes),
+                *(
+                    position_delete_file(delete, partitions.decode(scope), scope.spec_id)
+                    for unit, delete in self.decision.deletes
+                    for scope in (unit.scopes[delete.scope],)
+                ),
                 *(_vector(partitions, unit, vector) for unit, vector in self.decision.vectors),
                 *merged,
             ),
@@ -135,14 +140,14 @@ class ConversionChange:
         return merged, (path,)
 
 
-def _position_delete(partitions: ScopeDecoder, unit: Staged, delete: StagedDeleteFile) -> NewFile:
-    scope = unit.scopes[delete.scope]
+def position_delete_file(delete: StagedDeleteFile, partition: Record, spec_id: int) -> NewFile:
+    """Return the manifest entry of a position delete file."""
     return NewFile(
         new_data_file(
             content=DataFileContent.POSITION_DELETES,
             file_path=delete.path,
             file_format=FileFormat.PARQUET,
-            partition=partitions.decode(scope),
+            partition=partition,
             record_count=delete.records,
             file_size_in_bytes=delete.size,
             column_sizes=delete.column_sizes,
@@ -154,7 +159,7 @@ def _position_delete(partitions: ScopeDecoder, unit: Staged, delete: StagedDelet
             split_offsets=list(delete.split_offsets),
             referenced_data_file=delete.targets[0] if len(delete.targets) == 1 else None,
         ),
-        scope.spec_id,
+        spec_id,
     )
 
 
