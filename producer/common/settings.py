@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
 from producer.common.broker_address import check_address
@@ -20,22 +21,22 @@ PREFIX = "ICEFLEET_"
 
 #: Variables with the prefix that are no settings: the folder of foreign tables that conformance tests read.
 _NO_SETTINGS: Final = frozenset({f"{PREFIX}FIXTURES"})
+#: Characters of a wrong value that an error shows.
+_SHOWN: Final = 80
 
 
 def _megabytes(value: object) -> object:
-    """MB as they are, or a size with its unit in MB."""
-    if not isinstance(value, str) or value.strip().lstrip("-").isdigit():
+    """Return a size with its unit in MB, and anything else as it is."""
+    if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
         return value
     try:
         size = parse_size(value)
     except ValueError:
-        size = 1
-    if value.strip().replace(".", "").isdigit() or 0 < size < 1 << 20:
-        raise ValueError("give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB")
-    return size >> 20
+        return value
+    return value if 0 < size < 1 << 20 else size >> 20
 
 
-Seconds = Annotated[int, Field(gt=0)]
+Seconds = Annotated[int, Field(ge=1)]
 Megabytes = Annotated[int, BeforeValidator(_megabytes)]
 
 
@@ -46,7 +47,9 @@ class Settings(BaseSettings):
     :class:`~producer.common.errors.Refused` and names the variable.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     broker_url: str = Field("", description="Celery broker, such as redis://host:6379/0; empty: work in this process")
     board_url: str = Field(
@@ -84,7 +87,7 @@ class Settings(BaseSettings):
     )
     shutdown_seconds: Seconds = Field(300, description="seconds that a stopping worker may take to finish its units")
     sweep_seconds: Seconds = Field(60, description="seconds between two searches for jobs that lost a message")
-    lease_seconds: Seconds = Field(
+    lease_seconds: int = Field(
         45, ge=3, description="seconds without a heartbeat after which other workers take a worker's units"
     )
     recycle_units: int = Field(10_000, ge=1, description="units after which a worker child is replaced by a fresh one")
@@ -94,7 +97,7 @@ class Settings(BaseSettings):
     @classmethod
     def _some_catalog(cls, value: str) -> str:
         if not any(name.strip() for name in value.split(",")):
-            raise ValueError("names no catalog")
+            raise ValueError("names no catalog: give at least one, such as default")
         return value
 
     @field_validator("broker_url")
@@ -121,15 +124,22 @@ class Settings(BaseSettings):
             settings = cls()
         except ValidationError as error:
             first = error.errors()[0]
-            field = "_".join(str(part) for part in first["loc"])
-            if field.endswith("_url"):
-                learn_address(str(first["input"]))  # or its password would be shown
-            about = cls.model_fields[field].description
-            sentence = f"{first['input']!r}: {first['msg'].removeprefix('Value error, ')} ({about})."
-            raise Refused(Reason.CONFIGURATION, f"{PREFIX}{field.upper()}={sentence}") from error
+            own = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else None
+            raise cls._refusal(str(first["loc"][0]), first["input"], own) from error
         learn_address(settings.broker_url)
         learn_address(settings.board_url)
         return settings
+
+    @classmethod
+    def _refusal(cls, name: str, value: object, problem: str | None) -> Refused:
+        field, shown = cls.model_fields[name], repr(value)
+        if name.endswith("_url"):
+            learn_address(str(value))  # or its password would be shown
+        if problem is None:
+            problem = f"must be {_allowed(name, field)}; unset it for the default, {field.default}"
+            shown = shown[:_SHOWN]
+        sentence = f"{PREFIX}{name.upper()}={shown}: {problem} ({field.description})."
+        return Refused(Reason.CONFIGURATION, sentence)
 
     @classmethod
     def unknown(cls) -> list[tuple[str, str]]:
@@ -175,3 +185,13 @@ class Settings(BaseSettings):
         for name, field in type(self).model_fields.items():
             source = "set" if name in self.model_fields_set else "default"
             yield PREFIX + name.upper(), str(getattr(self, name)), source, field.description or ""
+
+
+def _allowed(name: str, field: FieldInfo) -> str:
+    """Return what a numeric setting may be, such as ``a whole number of seconds, 1 or more``."""
+    (least,), most = ([getattr(m, bound) for m in field.metadata if hasattr(m, bound)] for bound in ("ge", "le"))
+    span = f"{least} to {most[0]}" if most else f"{least} or more"
+    unit = name.rpartition("_")[2]
+    if unit == "mb":
+        return f"whole MB ({span}), such as 256, or a size with its unit, such as 512MB or 4GB"
+    return f"a whole number{f' of {unit}' if unit in ('seconds', 'hours', 'days') else ''}, {span}"

@@ -253,7 +253,7 @@ class TestUsage:
     def test_settings(self, run: Run, jobs: Jobs, command: list[str]) -> None:
         result = run(*command, ICEFLEET_UNIT_MB="0")
         assert result.exit_code == 2
-        assert "ICEFLEET_UNIT_MB='0': Input should be greater than or equal to 1 (MB that one unit" in result.stderr
+        assert "ICEFLEET_UNIT_MB='0': must be whole MB (1 to 1000000), such as 256" in result.stderr
 
     @pytest.mark.parametrize(
         ("url", "says"),

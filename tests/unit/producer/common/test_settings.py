@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from producer.common.errors import Reason, Refused
 from producer.common.settings import PREFIX, Settings
@@ -18,10 +20,10 @@ WRONG = {
     "CORES": ["-1", "1025"],
     "HEAP_MB": ["-1", "1", "255", "1000001"],
     "MEMORY_MB": ["-1", "1", "255"],
-    "UNIT_SECONDS": ["0", "-5"],
+    "UNIT_SECONDS": ["0", "-5", "soon", "60s", "1.5", ""],
     "SHUTDOWN_SECONDS": ["0"],
     "SWEEP_SECONDS": ["0"],
-    "LEASE_SECONDS": ["0", "2"],
+    "LEASE_SECONDS": ["0", "2", "2 minutes"],
     "RECYCLE_UNITS": ["0"],
     "REPORT_DAYS": ["0", "366"],
     "CATALOGS": ["", " , "],
@@ -61,6 +63,29 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: str, monkeypa
     assert refused.value.reason == Reason.CONFIGURATION
     assert refused.value.exit_status == 2
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["soon", "", "-7", "1.5", "9" * 5000])
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "CATALOGS"])
+def test_a_refusal_says_what_is_allowed(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = Settings.model_fields[name.lower()]
+    monkeypatch.setenv(PREFIX + name, value)
+    if value.isdigit() and not any(hasattr(limit, "le") for limit in field.metadata):
+        return  # no upper limit
+    with pytest.raises(Refused) as refused:
+        Settings.load()
+    sentence = str(refused.value)
+    assert re.search(r": must be (a whole number( of (seconds|hours|days))?|whole MB)\b", sentence)
+    assert re.search(r"\b\d+ (or more|to \d+)\b", sentence), "what is allowed"
+    assert f"; unset it for the default, {field.default} ({field.description})." in sentence
+    assert "Input should" not in sentence
+    assert len(sentence) < 500
+
+
+def test_a_value_of_a_program_is_not_shown_in_its_error() -> None:
+    with pytest.raises(ValidationError, match="percent-encoded") as error:
+        Settings(broker_url="redis://:se#cret-horse@localhost:6379/0")
+    assert "cret-horse" not in str(error.value)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
@@ -141,7 +166,7 @@ def test_megabytes_take_a_unit(text: str, megabytes: int, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("text", ["many", "1.5", "100KB", "4 GBit"])
 def test_the_unit_is_said_in_a_refusal(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ICEFLEET_UNIT_MB", text)
-    with pytest.raises(Refused, match="give whole MB, such as 256, or a size with its unit, such as 512MB or 4GB"):
+    with pytest.raises(Refused, match="such as 256, or a size with its unit, such as 512MB or 4GB"):
         Settings.load()
 
 
