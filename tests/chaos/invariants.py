@@ -15,10 +15,11 @@ from pyiceberg.table import Table
 from producer import Report
 from producer.model.job import Status
 from producer.state.commit_history import JOB, ROUND
-from tests.fleet.tables import left_behind, referenced, rows_of
+from tests.fleet.tables import left_behind, rows_of
 from tests.fleet.writers import judge
 from tests.support import oracle
 from tests.support.commits import recount, totals
+from tests.support.unreferenced import referenced
 
 P = ParamSpec("P")
 

@@ -20,9 +20,10 @@ from pyiceberg.types import IntegerType
 
 from producer.iceberg.manifest_entry import LiveFile
 from tasks.testing import RowDelta, StreamTable
-from tests.fleet.tables import SCHEMA, SPEC, referenced
+from tests.fleet.tables import SCHEMA, SPEC
 from tests.fleet.writers import Writer
 from tests.support import oracle
+from tests.support.unreferenced import referenced
 
 _NUMBERS = itertools.count()
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
@@ -19,6 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from tasks.testing import StreamTable, read_rows
+from tests.support.unreferenced import local_path, unreferenced
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -96,34 +96,16 @@ def snapshots_of(table: Table, job: str) -> list[int]:
 
 
 def left_behind(table: Table) -> list[str]:
-    """Files below the table's location that no snapshot refers to and that are no table metadata either."""
-    root = Path(table.metadata.location.removeprefix("file://"))
-    known = set(referenced(table))
-    found = (path for path in root.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json"))
-    return sorted(str(path.relative_to(root)) for path in found if str(path) not in known)
+    """Return the files below the table's location that no snapshot refers to and that are no table metadata either."""
+    root = local_path(table, table.metadata.location)
+    found = (path for path in unreferenced(table, metadata_files=False, deleted=True) if os.path.isfile(path))
+    return sorted(os.path.relpath(path, root) for path in found)
 
 
 def metadata_files(table: Table) -> set[str]:
     """The names of all metadata files, of any version."""
     root = Path(table.metadata.location.removeprefix("file://"))
     return {path.name for path in (root / "metadata").iterdir()}
-
-
-def referenced(table: Table) -> Iterator[str]:
-    """Every file that some snapshot refers to, manifests and their lists too; what it deleted as well."""
-    for snapshot in table.metadata.snapshots:
-        yield (manifest_list := snapshot.manifest_list.removeprefix("file://"))
-        for manifest in _records(manifest_list):
-            yield (path := str(manifest["manifest_path"]).removeprefix("file://"))
-            for entry in _records(path):
-                data_file = entry["data_file"]
-                assert isinstance(data_file, dict)
-                yield str(data_file["file_path"]).removeprefix("file://")
-
-
-def _records(path: str) -> Iterator[dict[str, object]]:
-    with open(path, "rb") as stream:
-        yield from fastavro.reader(stream)  # type: ignore[misc]
 
 
 @contextmanager

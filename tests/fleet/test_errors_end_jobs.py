@@ -28,7 +28,8 @@ from tasks.testing import StreamTable
 from tests.fleet.localfleet import LocalFleet
 from tests.support import oracle
 from tests.support.commits import BY_P, ROWS, SCHEMA, fill
-from tests.support.faulty import FaultyCatalog, Jobs, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs
+from tests.support.unreferenced import unreferenced
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis]
 

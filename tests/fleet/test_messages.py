@@ -1,9 +1,13 @@
-"""Messages are data: a worker refuses what it does not understand, and leaves to others what is newer than itself."""
+"""Messages are data: a worker refuses what it does not understand, and leaves to others what is newer than itself.
+
+It runs those of the version before.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -20,17 +24,28 @@ from producer.model.codec import HEADER
 from producer.model.job import Operation, Request, Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, streamed
+from tests.support import oracle
+from tests.support.lake_io import lake_properties
+from tests.support.repository import REPOSITORY
+from tests.support.saved_jobs import ROWS as LIVE_ROWS
+from tests.support.saved_jobs import B, SavedJob
+from tests.support.saved_messages import Messages, arguments_of, read_messages
+from tests.support.unreferenced import unreferenced
 
 CONVERT = STAGING[Operation.CONVERT]
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 
-EVERYTHING = ("--queues", "plan,commit,sweep,convert", "--concurrency", "1")
+EVERYTHING = ("--queues", "plan,commit,sweep,convert,compact", "--concurrency", "1")
+RECORDS = REPOSITORY / "tests" / "records"
+SAVED = sorted(RECORDS.glob("*/*.messages.json"))
 
 
 @pytest.fixture(scope="module")
 def own(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet of one worker that does everything."""
     fleet = LocalFleet(tmp_path_factory.mktemp("messages"), cores=1, heap_mb=512)
+    fleet.catalog.properties |= lake_properties(fleet.root / "lake")
+    fleet.catalog.create_namespace_if_not_exists("db")
     try:
         fleet.start_redis()
         fleet.start_worker("old", *EVERYTHING)
@@ -77,12 +92,12 @@ def arguments(*unnamed: Any, **named: Any) -> bytes:
     return json.dumps([unnamed, named, {}]).encode()
 
 
-def gone(fleet: LocalFleet) -> bool:
+def is_empty(fleet: LocalFleet) -> bool:
     """Whether no message is left, neither queued nor handed out."""
     return not fleet.redis.hlen("unacked") and not any(fleet.redis.llen(queue) for queue in QUEUES.values())
 
 
-def said(fleet: LocalFleet, text: str, worker: str = "old") -> bool:
+def has_logged(fleet: LocalFleet, text: str, worker: str = "old") -> bool:
     return text in fleet.processes.log(worker).read_text()
 
 
@@ -143,7 +158,7 @@ def test_a_message_that_is_not_understood(fleet: LocalFleet, name: str) -> None:
     """It is refused with a sentence, it is gone, and the worker is not."""
     task, body, sentence = NOT_UNDERSTOOD[name]
     publish(fleet, task, body)
-    fleet.processes.wait_for(f"refusal of {name}", lambda: gone(fleet) and said(fleet, sentence), 8)
+    fleet.processes.wait_for(f"refusal of {name}", lambda: is_empty(fleet) and has_logged(fleet, sentence), 8)
 
 
 #: Headers of messages that ask for a table that is not there, and what is said of them.
@@ -163,7 +178,7 @@ HEADERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_headers_that_are_not_understood(fleet: LocalFleet, name: str) -> None:
     headers, sentence = HEADERS[name]
     publish(fleet, CONVERT, arguments(**UNIT), **headers)
-    fleet.processes.wait_for(f"refusal of {name}", lambda: gone(fleet) and said(fleet, sentence), 8)
+    fleet.processes.wait_for(f"refusal of {name}", lambda: is_empty(fleet) and has_logged(fleet, sentence), 8)
     assert fleet.processes.running["old"].poll() is None
 
 
@@ -175,7 +190,7 @@ def test_what_could_run_code_is_not_read(fleet: LocalFleet, tmp_path: Path, kind
     if kind.endswith("yaml"):
         body = f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trap}]]".encode()
     publish(fleet, PLAN, body, kind)
-    fleet.processes.wait_for("refusal", lambda: gone(fleet) and said(fleet, kind), 8)
+    fleet.processes.wait_for("refusal", lambda: is_empty(fleet) and has_logged(fleet, kind), 8)
     assert not trap.exists()
     assert kind.endswith("yaml") or pickle.loads(body) is not None, "the trap works:"
     assert kind.endswith("yaml") or trap.exists()
@@ -184,6 +199,60 @@ def test_what_could_run_code_is_not_read(fleet: LocalFleet, tmp_path: Path, kind
 def test_after_all_that_a_normal_job_goes_through(fleet: LocalFleet) -> None:
     converted(fleet, "after")
     assert fleet.processes.running["old"].poll() is None
+
+
+@pytest.fixture(params=SAVED, ids=["-".join(path.relative_to(RECORDS).parts).split(".messages")[0] for path in SAVED])
+def saved(request: pytest.FixtureRequest, fleet: LocalFleet) -> Iterator[tuple[SavedJob, Messages]]:
+    """A job that an earlier version planned, with its table in the fleet's catalog, and that version's messages."""
+    path: Path = request.param
+    archive = path.with_name(path.name.replace(".messages.json", ".tar.xz"))
+    job = SavedJob.read(archive.parent / archive.name.removesuffix(".tar.xz") / "planned.json")
+    job.unpack(archive, fleet.root / "lake")
+    table = fleet.catalog.register_table(job.table, job.metadata)
+    with table.manage_snapshots() as references:
+        references.create_branch(table.metadata.current_snapshot_id, "audit")
+    yield job, read_messages(path)
+    fleet.catalog.drop_table(job.table)
+    fleet.redis.delete(f"icefleet:report:{job.job}")
+    shutil.rmtree(fleet.root / "lake" / "tables")
+
+
+def deliver(fleet: LocalFleet, messages: Messages, *names: str) -> None:
+    """Put saved messages on their queues, as they were."""
+    for name in names:
+        fleet.redis.lpush(messages[name]["queue"], json.dumps(messages[name]["message"]))
+
+
+@pytest.mark.parametrize("message", ["plan", "plan-with-every-argument"])
+def test_a_job_that_an_earlier_version_asks_for(
+    fleet: LocalFleet, saved: tuple[SavedJob, Messages], message: str
+) -> None:
+    job, messages = saved
+    shutil.rmtree(fleet.root / "lake" / "tables" / "db" / "once" / "_icefleet")  # nobody has planned it
+    deliver(fleet, messages, message)
+    arguments = arguments_of(messages[message]["message"])
+    report = Job(arguments["job"], fleet.settings).wait(60)
+    assert report.status is Status.COMMITTED, report
+    table = fleet.catalog.load_table(job.table)
+    branch, every = arguments.get("branch", "main"), message == "plan"
+    assert oracle.rows(table) == oracle.rows(table, branch) == LIVE_ROWS
+    deletes = {file.partition[0] for file in oracle.live_files(table, branch) if file.equality_ids}
+    assert deletes == (set() if every else {B})
+    assert [file for file in oracle.live_files(table) if file.equality_ids] == [] or not every
+    assert unreferenced(table, metadata_files=False) == set()
+
+
+def test_a_job_whose_units_an_earlier_version_has_sent(fleet: LocalFleet, saved: tuple[SavedJob, Messages]) -> None:
+    """One of them has failed before, and comes twice."""
+    job, messages = saved
+    deliver(fleet, messages, "unit-0-retried", "unit-1", "unit-0", "sweep", "commit")
+    report = Job(job.job, fleet.settings).wait(60)
+    assert report.status is Status.COMMITTED, report
+    table = fleet.catalog.load_table(job.table)
+    assert oracle.rows(table) == LIVE_ROWS
+    assert [file for file in oracle.live_files(table) if file.equality_ids] == []
+    fleet.processes.wait_for("an empty queue", lambda: is_empty(fleet), 30)
+    assert unreferenced(table, metadata_files=False) == set()
 
 
 def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +264,7 @@ def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: p
     asks = "The message asks for schema 2 and this process knows 1: upgrade it."
     log = fleet.processes.log("old")
     fleet.processes.wait_for("two refusals", lambda: log.read_text().count(f"goes back to the queue: {asks}") >= 2, 60)
-    fleet.processes.wait_for("its return to the queue", lambda: not gone(fleet), 10)
+    fleet.processes.wait_for("its return to the queue", lambda: not is_empty(fleet), 10)
     command = [sys.executable, "-m", "tests.fleet.newer_worker", "worker", *EVERYTHING, "--name", "new@%h"]
     fleet.processes.start("new", command, fleet.environment)
     fleet.answering("new", "old")
@@ -209,4 +278,4 @@ def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: p
     assert Job(request.job, fleet.settings, request=request).wait(120).status is Status.COMMITTED
     assert rows_of(table.table) == rows
     assert (equality_deletes(table), left_behind(table.table)) == (0, [])
-    fleet.processes.wait_for("an empty queue", lambda: gone(fleet), 30)
+    fleet.processes.wait_for("an empty queue", lambda: is_empty(fleet), 30)

@@ -19,8 +19,8 @@ from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.model.job import Report, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create
-from tests.support.leftovers import leftovers
 from tests.support.scenario import run
+from tests.support.unreferenced import unreferenced
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def check_partial(stream: StreamTable, report: Report, named: str, *words: str) 
     assert report.added_position_deletes == 1
     remaining = [f for f in stream.files() if f.content == DataFileContent.EQUALITY_DELETES]
     assert [file.data_file.partition[0] for file in remaining] == ["a"]
-    assert not {path for path in leftovers(stream.table) if "_icefleet" not in path}
+    assert not {path for path in unreferenced(stream.table, metadata_files=False) if "_icefleet" not in path}
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_read(create: Create, content: DataFileContent, da
     assert report.status is Status.FAILED
     assert broken.removeprefix("file://") in str(report.reason)
     assert {file.content for file in made.delete_files()} == {DataFileContent.EQUALITY_DELETES}
-    assert not {path for path in leftovers(made.table) if "_icefleet" in path}
+    assert not {path for path in unreferenced(made.table, metadata_files=False) if "_icefleet" in path}
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut off"])
@@ -104,7 +104,7 @@ def test_the_other_units_go_on(create: Create, version: int, damage: str) -> Non
     assert convert(stream).status is Status.COMMITTED
     assert sum(file.record_count for file in stream.delete_files()) == 2
     assert {file.content for file in stream.delete_files()} == {DataFileContent.POSITION_DELETES}
-    assert not leftovers(stream.table)
+    assert not unreferenced(stream.table, metadata_files=False)
 
 
 def as_format(file: NewFile, format_: FileFormat, **more: Any) -> NewFile:
@@ -182,7 +182,7 @@ def test_a_vector_that_cannot_be_merged(create: Create, damage: Callable[[Path, 
     assert local(vector.path).name in failure.reason
     assert word in failure.reason
     assert made.table.metadata_location == location
-    assert not {path for path in leftovers(made.table) if path != str(local(vector.path))}
+    assert not {path for path in unreferenced(made.table, metadata_files=False) if path != str(local(vector.path))}
 
 
 def test_a_vector_of_another_cardinality(create: Create) -> None:

@@ -16,8 +16,8 @@ from producer.model.job import Request, Status
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle
-from tests.support.leftovers import leftovers
 from tests.support.scripts import ScriptedTable, scripts
+from tests.support.unreferenced import unreferenced
 
 pytestmark = pytest.mark.spark
 
@@ -50,7 +50,7 @@ def _check(stream: StreamTable, settings: Settings) -> None:
     if after.metadata.format_version == 2:  # PyIceberg could not even plan this before
         assert after.scan().to_arrow().num_rows == sum(before.values())
     _check_deletes(live, after.metadata.format_version)
-    assert not leftovers(after)
+    assert not unreferenced(after, metadata_files=False)
 
     location = after.metadata_location
     assert LocalEngine(settings).run(Request.new(stream.identifier)).status is Status.NOTHING_TO_DO

@@ -1,4 +1,7 @@
-"""Jobs that an earlier version has begun are finished by this one: saved records, at each moment of a job."""
+"""Jobs that an earlier version has begun are finished by this one: saved records, at each moment of a job.
+
+`tests/fleet/test_messages.py` has saved messages run by a worker.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,8 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import Table
 
 from producer.common.settings import Settings
-from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import Operation, Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.job.context import JobContext
@@ -23,10 +24,13 @@ from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tests.support import oracle
 from tests.support.repository import REPOSITORY
-from tests.support.saved_jobs import MOMENTS, ROWS, SAVED_AT, LakeCatalog, SavedJob, save
+from tests.support.saved_jobs import MOMENTS, ROWS, SAVED_AT, SavedJob, save
+from tests.support.saved_messages import arguments_of, read_messages
+from tests.support.unreferenced import unreferenced
 
 RECORDS = REPOSITORY / "tests" / "records"
 SAVED = sorted(RECORDS.glob("*/*/*.json"))
+LAST = max(RECORDS.glob("*.*"), key=lambda folder: tuple(map(int, folder.name.split("."))))
 #: How many snapshots a job has made at its end: those of which a part was planned again have made one before.
 SNAPSHOTS = {"cancelled": 0, "planned-again": 2}
 
@@ -55,16 +59,6 @@ def finish(job: SavedJob, settings: Settings) -> Report:
     raise AssertionError(f"the job does not end: {step}")
 
 
-def unreferenced(catalog: LakeCatalog, table: Table) -> set[str]:
-    """The files that nothing in the table's metadata refers to."""
-    known = {table.metadata_location}
-    for snapshot in table.metadata.snapshots:
-        manifests = read_manifest_list(table.io, snapshot)
-        known |= {snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)}
-        known |= {file.path for file in read_manifests(table.io, manifests)}
-    return {path for path in catalog.files() if path not in known and not path.endswith(".metadata.json")}
-
-
 @pytest.mark.parametrize(
     "path", SAVED, ids=["-".join(path.relative_to(RECORDS).with_suffix("").parts) for path in SAVED]
 )
@@ -80,7 +74,7 @@ def test_a_job_of_an_earlier_version(clock: None, tmp_path: Path, monkeypatch: p
 
     table = catalog.load_table(job.table)
     assert oracle.rows(table) == before
-    assert unreferenced(catalog, table) == set()
+    assert unreferenced(table, metadata_files=False) == set()
     live = oracle.live_files(table)
     equality = [file for file in live if file.content == DataFileContent.EQUALITY_DELETES]
     assert len(snapshots_of(table.metadata, job.job)) == SNAPSHOTS.get(path.stem, 1)
@@ -110,9 +104,17 @@ def test_records_are_those_of_the_last_version(saved_now: Path, job: str, moment
     Where this fails on purpose, save jobs of this version too: `python -m tests.support.saved_jobs
     tests/records/VERSION`.
     """
-    last = max(RECORDS.glob("*.*"), key=lambda folder: tuple(map(int, folder.name.split("."))))
-    before, now = (SavedJob.read(folder / job / f"{moment}.json") for folder in (last, saved_now))
+    before, now = (SavedJob.read(folder / job / f"{moment}.json") for folder in (LAST, saved_now))
     assert shape_of(now) == shape_of(before)
+
+
+@pytest.mark.parametrize("job", ["convert-v2", "convert-v3", "compact-v2", "compact-v3"])
+def test_messages_are_those_of_the_last_version(saved_now: Path, job: str) -> None:
+    """They have the same arguments and headers: workers of both versions run them."""
+    before, now = (read_messages(folder / f"{job}.messages.json") for folder in (LAST, saved_now))
+    assert {name: message_shape(sent) for name, sent in now.items()} == {
+        name: message_shape(sent) for name, sent in before.items()
+    }
 
 
 def shape_of(job: SavedJob) -> dict[str, Any]:
@@ -122,6 +124,16 @@ def shape_of(job: SavedJob) -> dict[str, Any]:
         for name, text in sorted(job.records.items())
         if text.startswith("{")
     }
+
+
+def message_shape(sent: dict[str, Any]) -> Any:
+    """Return a message's queue, its task, and the names and types of its arguments and headers."""
+    message = sent["message"]
+    headers = message["headers"]
+    own = {name: fields_of(value) for name, value in headers.items() if name.startswith("icefleet")}
+    arguments = fields_of(arguments_of(message))
+    formats = (message["content-type"], message["content-encoding"])
+    return sent["queue"], headers["task"], formats, arguments, own, sorted(headers)
 
 
 def fields_of(value: Any) -> Any:

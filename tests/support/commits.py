@@ -20,8 +20,8 @@ from producer.model.job import Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
-from tests.support.faulty import unreferenced
 from tests.support.livefiles import spec
+from tests.support.unreferenced import unreferenced
 
 
 class Create(Protocol):

@@ -13,7 +13,8 @@ from producer.model.job import Report, Request, Status
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, data, made, recount, totals
-from tests.support.faulty import Jobs, unreferenced
+from tests.support.faulty import Jobs
+from tests.support.unreferenced import unreferenced
 
 ALL = {"rewrite-all": "true"}
 

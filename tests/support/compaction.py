@@ -23,7 +23,7 @@ from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle
 from tests.support.commits import recount, totals
-from tests.support.leftovers import leftovers
+from tests.support.unreferenced import unreferenced
 
 
 def compact(
@@ -57,7 +57,7 @@ def check(
     version = stream.table.metadata.format_version
     lineage = version >= 3
     before, files = oracle.rows(stream.table, branch, lineage=lineage), stream.files(branch)
-    strangers = leftovers(stream.table)
+    strangers = unreferenced(stream.table, metadata_files=False)
     counted = totals(head).items() <= recount(stream.table, branch).items()  # not every writer counts right
 
     report = compact(stream, options, branch=branch, **asked)
@@ -85,7 +85,7 @@ def check(
         assert file.sequence_number == (0 if version == 1 else head.sequence_number)
         check_metrics(table, file)
     assert_no_dangling(table, live)
-    assert leftovers(table) == strangers
+    assert unreferenced(table, metadata_files=False) == strangers
     if fixed:
         location = table.metadata_location
         again = compact(stream, options, branch=branch, **asked)

@@ -19,7 +19,6 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from pyiceberg.typedef import Identifier
 
 from producer.common.settings import Settings
-from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import Report, Request
 from producer.state.commit_history import JOB
 from tasks.job.context import JobContext
@@ -196,16 +195,3 @@ class Jobs:
         if number in self.broken:
             raise OSError(f"unit {number} does not want to")
         self.staged.append(name)
-
-
-def unreferenced(table: Table) -> set[str]:
-    """Every file and folder record below a table that nothing in its metadata refers to."""
-    metadata = table.metadata
-    known = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    for snapshot in metadata.snapshots:
-        manifests = read_manifest_list(table.io, snapshot)
-        known |= {snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)}
-        known |= {file.path for file in read_manifests(table.io, manifests)}
-    folder = Path(metadata.location.removeprefix("file://"))
-    found = {str(path) for path in folder.rglob("*") if path.is_file() or path.name == "_icefleet"}
-    return found - {path.removeprefix("file://") for path in known}

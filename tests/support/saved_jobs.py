@@ -1,9 +1,10 @@
 """Jobs in the middle of their work, saved as files by one version so that later ones can be tested to finish them.
 
 `python -m tests.support.saved_jobs FOLDER` writes them with the version that it runs from; `tests/records` holds those
-of earlier versions. For each operation and format version there are the files of its tables in one archive, and one
-JSON file for each moment with the records that lay beside the table then. Paths in them begin with `lake://`, which
-`LakeIO` finds in whatever folder it is given, so that no file names a folder of some machine.
+of earlier versions. For each operation and format version there are the files of its tables in one archive, one JSON
+file for each moment with the records that lay beside the table then, and one with the messages of the job that is
+planned. Paths in them begin with `lake://`, which `LakeIO` finds in whatever folder it is given, so that no file names
+a folder of some machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Operation
@@ -43,8 +43,9 @@ from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.testing import RowDelta, StreamTable
 from tests.support.commits import BY_P, data
+from tests.support.lake_io import LAKE, lake_properties
+from tests.support.saved_messages import messages_of, write_messages
 
-LAKE = "lake://tables"
 #: What the clock says when a job is saved. Some records hold times, and those of commits are judged by them.
 SAVED_AT = 1_750_000_000.0
 SCHEMA = Schema(
@@ -63,17 +64,6 @@ class Killed(BaseException):
     """The process has died."""
 
 
-class LakeIO(PyArrowFileIO):
-    """Files below `lake://` in the folder that the property `lake` names, and all others where they are."""
-
-    @staticmethod
-    def parse_location(location: str, properties: Any = None) -> tuple[str, str, str]:
-        """Return the scheme, the network location and the path."""
-        if location.startswith("lake://"):
-            return "file", "", f"{(properties or {})['lake']}/{location.removeprefix('lake://')}"
-        return PyArrowFileIO.parse_location(location, properties or {})
-
-
 class LakeCatalog(InMemoryCatalog):
     """A catalog of tables below `lake://`.
 
@@ -82,8 +72,7 @@ class LakeCatalog(InMemoryCatalog):
     """
 
     def __init__(self, folder: Path) -> None:
-        properties = {"py-io-impl": f"{LakeIO.__module__}.{LakeIO.__name__}", "lake": str(folder)}
-        super().__init__("default", warehouse=LAKE, **properties)
+        super().__init__("default", warehouse=LAKE, **lake_properties(folder))
         self.folder = folder
         self.on_commit: Callable[[Callable[[], CommitTableResponse]], CommitTableResponse] | None = None
 
@@ -142,6 +131,14 @@ class SavedJob:
 
     def restore(self, archive: Path, folder: Path) -> LakeCatalog:
         """Put the table and the job's records into a folder, and the table into a catalog."""
+        self.unpack(archive, folder)
+        catalog = LakeCatalog(folder)
+        catalog.create_namespace("db")
+        catalog.register_table(self.table, self.metadata)
+        return catalog
+
+    def unpack(self, archive: Path, folder: Path) -> None:
+        """Put the table and the job's records into a folder."""
         with tarfile.open(archive) as packed:
             wanted = [packed.getmember(name.removeprefix("lake://")) for name in self.files]
             packed.extractall(folder, wanted, filter="data")
@@ -149,10 +146,6 @@ class SavedJob:
             target = folder / name.removeprefix("lake://")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-        catalog = LakeCatalog(folder)
-        catalog.create_namespace("db")
-        catalog.register_table(self.table, self.metadata)
-        return catalog
 
 
 def _readable(text: str) -> Any:
@@ -217,6 +210,7 @@ class _Saving:
         assert isinstance(step, Stage), step
         assert len(step.units) == 2, step
         self._note("planned", request)
+        write_messages(self.folder.with_suffix(".messages.json"), messages_of(step.plan))
         self._stage(step, 0)
         with self._dying_before("producer.state.round_store.RoundStore.write_staged"):
             self._stage(step, 1)

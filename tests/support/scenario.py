@@ -23,7 +23,7 @@ from producer.model.plan import VectorRef
 from tasks.local import LocalEngine
 from tasks.testing import StreamTable, read_rows
 from tests.support import oracle
-from tests.support.leftovers import leftovers
+from tests.support.unreferenced import unreferenced
 from workers.formats.puffin import read_footer, read_vector
 
 Rows = Sequence[Sequence[Any]]
@@ -86,7 +86,7 @@ def check(
         path for path, _ in before if path in {d.path for d in stream.data_files(branch)}
     }
     check_delete_files(table, live, added, version)
-    assert not leftovers(table)
+    assert not unreferenced(table, metadata_files=False)
 
     location = table.metadata_location
     again = run(stream, **asked) if not remaining else None

@@ -15,7 +15,8 @@ from tasks.lifecycle.outcomes import Ended
 from tasks.lifecycle.rounds import advance, begin
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before
+from tests.support.unreferenced import unreferenced
 
 
 class TestLostAnswers:

@@ -11,7 +11,8 @@ from tasks.lifecycle.outcomes import Stage
 from tasks.messaging.sweeper import working
 from tasks.testing import StreamTable
 from tests.support.commits import equality
-from tests.support.faulty import Jobs, unreferenced
+from tests.support.faulty import Jobs
+from tests.support.unreferenced import unreferenced
 
 NAMES = ["audit", "feature/x=1 ü", "Audit"]
 

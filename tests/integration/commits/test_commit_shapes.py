@@ -32,7 +32,8 @@ from tasks.operations.registry import OPERATIONS
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, fill, made, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unanswered_after, unanswered_before, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unanswered_after, unanswered_before
+from tests.support.unreferenced import unreferenced
 
 Decide = Callable[[Table, BranchHead], Change]
 

@@ -16,7 +16,8 @@ from tasks.testing import StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, Create, fill, made, on_disk, rows
 from tests.support.compacting import asked, assert_compacted, touch
-from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before
+from tests.support.unreferenced import unreferenced
 from workers.model.rewrite_unit import RewriteResult
 
 

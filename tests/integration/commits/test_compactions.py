@@ -20,7 +20,8 @@ from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, compact, data, equality, fill, made, rows
 from tests.support.compacting import asked, assert_compacted
-from tests.support.faulty import FaultyCatalog, Jobs, meanwhile, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, meanwhile
+from tests.support.unreferenced import unreferenced
 
 
 class TestQuietTables:

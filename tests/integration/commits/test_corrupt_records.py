@@ -16,7 +16,8 @@ from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, equality, fill, rows
 from tests.support.dispatch import Dispatch
-from tests.support.faulty import FaultyCatalog, Jobs, unanswered_before, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, unanswered_before
+from tests.support.unreferenced import unreferenced
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda record: b"",

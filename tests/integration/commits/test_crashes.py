@@ -5,145 +5,133 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
-import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFileContent
 from pyiceberg.table.snapshots import Operation
 
-from producer.model.job import Status
+from producer.model.job import Operation as Work
+from producer.model.job import Request, Status
 from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unreferenced
+from tests.support.commits import equality
+from tests.support.compacting import asked
+from tests.support.crashes import ROWS, Crashes, ids, table
+from tests.support.faulty import Fault, FaultyCatalog, Jobs, lose, meanwhile
 from tests.support.traps import Killed, Trap
+from tests.support.unreferenced import unreferenced
 
 
 @pytest.fixture
-def trap(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Trap:
-    return Trap(monkeypatch)
+def crashes(catalog: FaultyCatalog, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Crashes:
+    return Crashes(catalog, jobs, Trap(monkeypatch))
 
 
-def ids(*numbers: int) -> pa.Table:
-    return pa.table({"id": pa.array(numbers, pa.int64())})
+def request_of(jobs: Jobs, work: Work, stream: StreamTable) -> Request:
+    return jobs.request(stream.identifier) if work is Work.CONVERT else asked(jobs, table=stream.identifier)
 
 
-def table(catalog: FaultyCatalog, number: int, version: int) -> StreamTable:
-    """Rows 1 to 6 in two files, without 2 and 5."""
-    stream = StreamTable.create(catalog, f"db.t{number}", ids().schema, format_version=version)
-    stream.append(ids(1, 2, 3))
-    stream.append(ids(4, 5, 6))
-    stream.delete_where_equal(ids(2, 5), ["id"])
-    return stream
+#: Operation, format version, whether the file that is being written is there and empty, and how many changes to storage
+#: the job makes at least.
+CASES = [
+    *(
+        pytest.param(Work.CONVERT, version, torn, 20, id=f"convert-v{version}-{'torn' if torn else 'before'}")
+        for version in (2, 3)
+        for torn in (False, True)
+    ),
+    pytest.param(Work.COMPACT, 2, False, 15, id="compact-v2-before"),
+    pytest.param(Work.COMPACT, 3, True, 15, id="compact-v3-torn"),
+]
 
 
-ROWS = Counter({(n,): 1 for n in (1, 3, 4, 6)})
+@pytest.mark.parametrize(("work", "version", "torn", "changes"), CASES)
+def test_a_job_that_succeeds(crashes: Crashes, jobs: Jobs, work: Work, version: int, torn: bool, changes: int) -> None:
+    for crash in crashes.each(version, partial(request_of, jobs, work), torn=torn):
+        stream, report = crash.stream, crash.report
+        assert report.status is Status.COMMITTED, (crash.moment, report)
+        assert len(snapshots_of(stream.table.metadata, crash.request.job)) == 1, crash.moment
+        if work is Work.CONVERT:
+            assert report.removed_equality_delete_files == 1, crash.moment
+            assert equality(stream) == [], crash.moment
+        else:
+            assert (report.rewritten_data_files, report.removed_delete_files) == (2, 1), crash.moment
+            assert stream.delete_files() == [], crash.moment
+        crash.assert_rows()
+    assert crash.number > changes
 
 
-def left_behind(stream: StreamTable) -> set[str]:
-    """What nothing refers to; a metadata file that never became the table's is its catalog's to mend."""
-    return {path for path in unreferenced(stream.table) if not path.endswith(".metadata.json")}
-
-
-def equality(stream: StreamTable) -> list[str]:
-    return [f.path for f in stream.delete_files() if f.content == DataFileContent.EQUALITY_DELETES]
-
-
-CASES = [pytest.param(v, torn, id=f"v{v}-{'torn' if torn else 'before'}") for v in (2, 3) for torn in (False, True)]
-
-
-@pytest.mark.parametrize(("version", "torn"), CASES)
-def test_a_job_that_succeeds(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, version: int, torn: bool) -> None:
-    for number in itertools.count():
-        stream = table(catalog, number, version)
-        request = jobs.request(stream.identifier)
-        trap.arm(number, torn=torn)
-        with suppress(Killed):
-            jobs.run(request)
-        trap.revive()
-        jobs.wait(400)
-        report = jobs.run(request)
-        moment = f"killed at change {number}"
-        assert report.status is Status.COMMITTED, (moment, report)
-        assert report.removed_equality_delete_files == 1, moment
-        assert len(snapshots_of(stream.table.metadata, request.job)) == 1, moment
-        assert (equality(stream), oracle.rows(stream.table)) == ([], ROWS), moment
-        assert left_behind(stream) == set(), moment
-        if not trap.sprung:
-            break
-    assert number > 20
-
-
-@pytest.mark.parametrize(("version", "torn"), CASES)
-def test_a_job_that_fails(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, version: int, torn: bool) -> None:
+@pytest.mark.parametrize(("work", "version", "torn", "changes"), CASES)
+def test_a_job_that_fails(crashes: Crashes, jobs: Jobs, work: Work, version: int, torn: bool, changes: int) -> None:
     """Whatever is left of it is deleted, and none of it ever committed."""
     jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 1})
-    for number in itertools.count():
-        stream = table(catalog, number, version)
-        request = jobs.request(stream.identifier)
-        trap.arm(number, torn=torn)
-        catalog.faults.append(lose)
-        with suppress(Killed):
-            jobs.run(request)
-        trap.revive()
-        jobs.wait(400)
-        survived = not catalog.faults
-        report = jobs.run(request)
-        catalog.faults.clear()
-        moment = f"killed at change {number}"
-        if not trap.sprung:
+    for crash in crashes.each(version, partial(request_of, jobs, work), torn=torn, fault=lambda stream: lose):
+        if not crash.killed:
             break
-        # Killed at its very end, the job is gone, and the same request is a new one.
+        stream, report = crash.stream, crash.report
+        # Killed at its very end, the job has ended, and the same request is a new one.
         if report.status is Status.COMMITTED:
-            assert survived, moment
-            assert equality(stream) == [], moment
+            assert not crash.fault_left, crash.moment
+            assert equality(stream) == [], crash.moment
         else:
-            assert report.status is Status.FAILED, (moment, report)
+            assert report.status is Status.FAILED, (crash.moment, report)
             assert report.reason is not None
-            assert "nothing was committed" in report.reason, moment
-            assert len(equality(stream)) == 1, moment
-            assert snapshots_of(stream.table.metadata, request.job) == []
-        assert oracle.rows(stream.table) == ROWS, moment
-        assert left_behind(stream) == set(), moment
-    assert number > 20
+            assert "nothing was committed" in report.reason, crash.moment
+            assert len(equality(stream)) == 1, crash.moment
+            assert snapshots_of(stream.table.metadata, crash.request.job) == []
+        if work is Work.COMPACT:
+            assert len(stream.data_files()) == (1 if report.status is Status.COMMITTED else 2), crash.moment
+        crash.assert_rows()
+    assert crash.number > changes
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])
-def test_a_job_of_two_rounds(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, torn: bool) -> None:
+def test_a_conversion_of_two_rounds(crashes: Crashes, jobs: Jobs, torn: bool) -> None:
     """A compaction sends its delete back to planning while another writer's vector is merged."""
-    for number in itertools.count():
-        stream = table(catalog, number, 3)
+
+    def compaction(stream: StreamTable) -> Fault:
         first, second = stream.data_files()
 
-        def compact(stream: StreamTable = stream, first: Any = first, second: Any = second) -> None:
-            trap.at, at = None, trap.at
-            new = stream.write_data(ids(1, 2, 3), sequence_number=1)
-            stream.commit(RowDelta(new, [first]), operation=Operation.REPLACE)
-            stream.delete_vector({second.path: [2]})
-            trap.at = at
+        def compact() -> None:
+            with crashes.trap.open():
+                new = stream.write_data(ids(1, 2, 3), sequence_number=1)
+                stream.commit(RowDelta(new, [first]), operation=Operation.REPLACE)
+                stream.delete_vector({second.path: [2]})
 
-        request = jobs.request(stream.identifier)
-        trap.arm(number, torn=torn)
-        catalog.faults.append(meanwhile(compact))
-        with suppress(Killed):
-            jobs.run(request)
-        trap.revive()
-        jobs.wait(400)
-        report = jobs.run(request)
-        catalog.faults.clear()
-        moment = f"killed at change {number}"
-        assert report.status is Status.COMMITTED, (moment, report)
-        assert (equality(stream), oracle.rows(stream.table)) == ([], ROWS - Counter({(6,): 1})), moment
-        assert len([f for f in stream.delete_files() if f.is_vector]) == 2, moment
-        assert left_behind(stream) == set(), moment
-        if not trap.sprung:
-            break
-    assert number > 40
+        return meanwhile(compact)
+
+    request = partial(request_of, jobs, Work.CONVERT)
+    for crash in crashes.each(3, request, torn=torn, fault=compaction):
+        assert crash.report.status is Status.COMMITTED, (crash.moment, crash.report)
+        assert equality(crash.stream) == [], crash.moment
+        assert len([f for f in crash.stream.delete_files() if f.is_vector]) == 2, crash.moment
+        crash.assert_rows(ROWS - Counter({(6,): 1}))
+    assert crash.number > 40
+
+
+def test_a_compaction_of_two_rounds(crashes: Crashes, jobs: Jobs) -> None:
+    """What was written in the first round is deleted, whichever process deletes it."""
+
+    def deletion(stream: StreamTable) -> Fault:
+        first, _ = stream.data_files()
+
+        def delete() -> None:
+            with crashes.trap.open():
+                stream.delete_vector({first.path: [0]})
+
+        return meanwhile(delete)
+
+    request = partial(request_of, jobs, Work.COMPACT)
+    for crash in crashes.each(3, request, torn=True, fault=deletion):
+        assert crash.report.status is Status.COMMITTED, (crash.moment, crash.report)
+        assert crash.stream.delete_files() == [], crash.moment
+        crash.assert_rows(ROWS - Counter({(1,): 1}))
+    assert crash.number > 25
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_job_that_is_cancelled(catalog: FaultyCatalog, jobs: Jobs, trap: Trap, version: int) -> None:
+def test_a_job_that_is_cancelled(crashes: Crashes, catalog: FaultyCatalog, jobs: Jobs, version: int) -> None:
+    trap = crashes.trap
     for number in itertools.count():
         stream = table(catalog, number, version)
         request = jobs.request(stream.identifier)
@@ -155,13 +143,13 @@ def test_a_job_that_is_cancelled(catalog: FaultyCatalog, jobs: Jobs, trap: Trap,
         trap.revive()
         jobs.wait(400)
         moment = f"killed at change {number}"
-        gone = not jobs.context(request).store.is_cancelled()
+        ended = not jobs.context(request).store.is_cancelled()
         report = jobs.run(request)
-        if not (gone and report.status is Status.COMMITTED):  # killed at its very end, the same request is a new one
+        if not (ended and report.status is Status.COMMITTED):  # killed at its very end, the request is a new one
             assert report.status is Status.CANCELLED, (moment, report)
             assert len(equality(stream)) == 1, moment
         assert oracle.rows(stream.table) == ROWS, moment
-        assert left_behind(stream) == set(), moment
+        assert unreferenced(stream.table, metadata_files=False) == set(), moment
         if not trap.sprung:
             break
     assert number > 5

@@ -13,7 +13,8 @@ from producer.model.job import Operation, Status
 from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import Create, data, equality, rows
-from tests.support.faulty import Jobs, unreferenced
+from tests.support.faulty import Jobs
+from tests.support.unreferenced import unreferenced
 
 #: What writers make of the bounds of a path that is longer than they like.
 CUTS: dict[str, Callable[[str], tuple[bytes | None, bytes | None]]] = {

@@ -20,8 +20,9 @@ from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, equality, fill, rows
 from tests.support.compacting import asked, assert_compacted
-from tests.support.faulty import Jobs, unreferenced
+from tests.support.faulty import Jobs
 from tests.support.foreign import rewrite_manifests
+from tests.support.unreferenced import unreferenced
 
 _NAMES = [field.name for field in DATA_FILE_TYPE[3].fields]
 #: What every file may leave out; equality ids, targets and offsets may not be where they matter.

@@ -31,7 +31,8 @@ from tests.support.commits import (
     rows,
     totals,
 )
-from tests.support.faulty import FaultyCatalog, Jobs, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs
+from tests.support.unreferenced import unreferenced
 
 
 def odd_file(path: str, p: str) -> DataFile:

@@ -18,7 +18,8 @@ from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told
+from tests.support.unreferenced import unreferenced
 
 
 class TestLostRaces:

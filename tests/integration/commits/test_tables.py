@@ -13,7 +13,8 @@ from producer.model.job import Status
 from tasks.testing import StreamTable
 from tests.support import oracle
 from tests.support.commits import ROWS, SCHEMA, Create, assert_converted, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, meanwhile, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, meanwhile
+from tests.support.unreferenced import unreferenced
 
 
 class TestTablesThatVanish:

@@ -18,7 +18,8 @@ from producer.planning.planner import check_request
 from tasks.testing import StreamTable
 from tests.support.commits import Create, assert_converted, assert_untouched, on_disk, rows
 from tests.support.compacting import asked
-from tests.support.faulty import Jobs, unreferenced
+from tests.support.faulty import Jobs
+from tests.support.unreferenced import unreferenced
 
 Edit = Callable[[dict[str, Any]], object]
 #: What another engine may have written, and how the refusal calls it.

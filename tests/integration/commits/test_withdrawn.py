@@ -14,7 +14,8 @@ from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import read_rows
 from tests.support import oracle
 from tests.support.commits import Create, data, equality, made, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile
+from tests.support.unreferenced import unreferenced
 
 BOTH = pytest.mark.parametrize("operation", list(Operation))
 #: A compaction of every file.

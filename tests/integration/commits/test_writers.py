@@ -21,7 +21,8 @@ from tests.support.commits import (
     rows,
     totals,
 )
-from tests.support.faulty import FaultyCatalog, Jobs, meanwhile, unreferenced
+from tests.support.faulty import FaultyCatalog, Jobs, meanwhile
+from tests.support.unreferenced import unreferenced
 
 
 class TestOtherWriters:
