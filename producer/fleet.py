@@ -9,11 +9,10 @@ from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
 from producer.common.errors import IcefleetError, Refused
 from producer.common.settings import Settings
-from producer.engine import ProgressCallback, local_engine
-from producer.job import Job
+from producer.job import Job, ProgressCallback, local_engine
 from producer.model.job import JobId, Operation, Request
+from producer.planning import OPERATIONS
 from producer.planning.compact.options import text_of
-from producer.planning.operations import OPERATIONS
 
 if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table

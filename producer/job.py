@@ -1,4 +1,4 @@
-"""A job: its progress, its report, and how to cancel or resume it."""
+"""A job: its progress, its report, how to cancel or resume it, and the engine that runs one in the calling process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from producer.broker.queue import Messenger, unit_id
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.settings import Settings
-from producer.engine import local_engine
 from producer.model.job import JobId, Report, Request, Status
 
 if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
 
     from producer.state.job_store import JobStore
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from icefleet_main import hidden
 
 _REPORT_POLLS = 10
 _REPORT_INTERVAL = 0.1  # seconds
@@ -232,3 +235,36 @@ class Job:
         if self._request is None and not self._registry.knows(self.id):
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is known of {self.id}: it committed nothing, or it never was.")
         return self._registry.report(self.id)  # it may have ended between the first look and this one
+
+
+#: Called with the units that are done, all units, and a few words on the current work.
+ProgressCallback = Callable[[int, int, str], None]
+
+
+class Engine(Protocol):
+    """Runs whole jobs in the calling process."""
+
+    def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
+        """Run a job to its end and return its report."""
+        ...
+
+
+def local_engine(settings: Settings) -> Engine:
+    """Return the engine of this process.
+
+    Raises:
+        Refused: It is not installed here, or modules of the same names hide it.
+    """
+    if (sentence := hidden("tasks", "workers")) is not None:
+        raise Refused(Reason.CONFIGURATION, f"No broker is set, and no worker can be found here: {sentence}")
+    found = entry_points(group="icefleet.engines", name="local")
+    try:
+        make: Callable[[Settings], Engine] = next(iter(found)).load()
+    except (StopIteration, ModuleNotFoundError) as error:
+        missing = f" ({error.name} is missing)" if isinstance(error, ModuleNotFoundError) else ""
+        raise Refused(
+            Reason.CONFIGURATION,
+            f"No broker is set and no worker is installed here{missing}: set ICEFLEET_BROKER_URL, or install "
+            "icefleet[worker].",
+        ) from error
+    return make(settings)

@@ -9,8 +9,18 @@ from typing import Final
 
 from celery import Task
 
-from producer.broker.messages import CommitMessage, UnitMessage, parse_message, parse_plan_message
-from producer.broker.queue import COMMIT, PLAN, STAGING, SWEEP, Messenger, unit_id
+from producer.broker.queue import (
+    COMMIT,
+    PLAN,
+    STAGING,
+    SWEEP,
+    CommitMessage,
+    Messenger,
+    UnitMessage,
+    parse_message,
+    parse_plan_message,
+    unit_id,
+)
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
 from producer.model.job import Failure, JobId, Report, Request, Status

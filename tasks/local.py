@@ -13,7 +13,7 @@ from types import FrameType
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
-from producer.engine import ProgressCallback
+from producer.job import ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext

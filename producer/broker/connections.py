@@ -1,4 +1,4 @@
-"""Connections to Redis and to the broker: one set per address, shared by everything that a process sends.
+"""Connections to Redis and to the broker: one set per address, shared by everything that a process sends; their errors.
 
 A connection is made when it is first needed and kept: a new one costs milliseconds of processor time, with TLS a tenth
 of a second. Threads share connections; a broken one is replaced at its next use; a forked process makes its own.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from producer.common.errors import Reason, Refused
+from producer.common.redaction import masked
 
 if TYPE_CHECKING:  # loaded with the first connection: reading a table alone does without them
     import redis
@@ -97,3 +100,74 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+#: Signs of a cause in an error's text, and the sentence about it; the first that is found counts.
+_CAUSES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (
+        ("certificate_verify_failed", "certificate verify failed"),
+        "its certificate is not trusted: name the authority that signed it with ssl_ca_certs=… in the address, and the "
+        "host by a name that the certificate has",
+    ),
+    (
+        ("invalid username-password", "wrongpass", "access_refused", "login was refused"),
+        "user or password is wrong; special characters in a password are percent-encoded in an address",
+    ),
+    (
+        ("authentication required", "noauth", "hello must be called"),
+        "it wants a password, and the address has none: put :PASSWORD@ or USER:PASSWORD@ before the host",
+    ),
+    (("no permissions", "noperm"), "the user lacks rights: deploy/users.acl has those that Icefleet needs"),
+    (("db index is out of range",), "it has no database of the number at the address's end: 0 is always there"),
+    (("loading",), "it is loading its data: try again in a moment"),
+    (
+        ("name or service not known", "nodename nor servname", "name resolution", "no address associated"),
+        "no host of that name is known here: check the name, or the DNS of this machine",
+    ),
+    (
+        ("refused",),
+        "nothing listens there: is it running, at this port and on this address (bind in redis.conf)?",
+    ),
+    (("no such transport",), "no broker goes by that scheme: write an address such as redis://localhost:6379/0"),
+)
+_SPEAKS_NO_TLS: Final = "it seems to speak no TLS at this port: write redis://, or name its port for TLS"
+_SPEAKS_TLS: Final = "it closes the connection unasked: if it speaks TLS at this port, write rediss://"
+_SILENT: Final = "nothing came back in time: does a firewall drop connections, is it the right address?"
+
+
+def connection_error(url: str, error: BaseException, *, what: str = "broker") -> Refused:
+    """Return the error for a broker or a Redis that does not answer, with the likely cause and what to do.
+
+    Args:
+        url: Its address.
+        error: The error of its client.
+        what: What the reader calls it.
+    """
+    messages = list(dict.fromkeys(_messages(error)))
+    detail = next((text for text in messages if text), type(error).__name__)
+    return Refused(
+        Reason.BROKER,
+        f"The {what} at {masked(url)} does not answer: {_likely_cause(url, messages)} ({detail.rstrip('.')}).",
+    )
+
+
+def _likely_cause(url: str, messages: list[str]) -> str:
+    text = " ".join(messages).lower()
+    for signs, cause in _CAUSES:
+        if any(sign in text for sign in signs):
+            return cause
+    secure = url.startswith("rediss://")
+    if secure and any(sign in text for sign in ("ssl", "tls", "timeout", "timed out", "reset", "closed")):
+        return _SPEAKS_NO_TLS
+    if "reset by peer" in text or "closed" in text:
+        return _SPEAKS_TLS
+    if "timeout" in text or "timed out" in text:
+        return _SILENT
+    return "is it running?"
+
+
+def _messages(error: BaseException | None) -> Iterator[str]:
+    """Yield the first line of an error and of those that it comes from."""
+    while error is not None:
+        yield next(iter(str(error).strip().strip("'").splitlines()), "")
+        error = error.__cause__ or error.__context__

@@ -11,8 +11,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from producer.broker.connections import redis_at
-from producer.common.broker_address import unanswered
+from producer.broker.connections import connection_error, redis_at
 from producer.common.errors import Corrupt, Newer
 from producer.common.settings import Settings
 from producer.model.codec import decode, encode
@@ -61,7 +60,7 @@ class JobRegistry:
         try:
             self._redis.ping()
         except RedisError as error:
-            raise unanswered(self._url, error, what="Redis") from error
+            raise connection_error(self._url, error, what="Redis") from error
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

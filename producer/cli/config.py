@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import click
 from pyiceberg.utils.config import Config
+from rich.markup import escape
 
 from producer.cli import render
 from producer.cli.common import JSON, print_json
@@ -35,10 +37,20 @@ def config(as_json: bool) -> None:
         keys = ("setting", "value", "from", "description")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
-        render.show_settings(rows)
+        _show_settings(rows)
 
 
 def _source(name: str, source: str) -> str:
     if source == "default":
         return source
     return "environment" if name in {key.upper() for key in os.environ} else ".env"
+
+
+def _show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
+    """Print settings, one a row: variable, value, source, description."""
+    table = render.new_table("setting", "value", "from", "what it is")
+    for name, value, source, description in rows:
+        where = f"[bold]{source}[/bold]" if source != "default" else source
+        table.add_row(escape(name), escape(value), where, escape(description))
+    table.columns[0].no_wrap = True
+    render.print_table(table)

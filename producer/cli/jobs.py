@@ -2,16 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final
 
 import click
+from rich.markup import escape
+from rich.measure import Measurement
 
+from producer.broker.leases import Holder
 from producer.cli import render
 from producer.cli.common import JOB, JSON, connected, end, print_json, reachable, show, suggesting
-from producer.cli.job_list import CHOICES, JobLine, job_lines
-from producer.common.errors import Reason, Refused
+from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.sizes import count_text
 from producer.fleet import Fleet
-from producer.job import Job
+from producer.job import Job, Progress
+from producer.model.job import Status
+
+#: The status of a job whose state cannot be read.
+UNKNOWN: Final = "unknown"
+#: The statuses that jobs can be filtered by.
+CHOICES: Final = (*(str(status) for status in Status), UNKNOWN)
+_MIN_REASON_WIDTH: Final = 24  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job in a list."""
+
+    job: str
+    table: str
+    catalog: str
+    operation: str
+    #: One of :class:`~producer.model.job.Status`, or ``unknown``.
+    status: str
+    #: Units that have ended, and all of them; 0 until the job is planned.
+    done: int
+    units: int
+    #: When the job was submitted, in seconds since 1970.
+    started: float | None
+    #: Seconds from then to its end, or to now.
+    seconds: float | None
+    #: Why it ended as it did, or why its state is unknown.
+    reason: str | None
+
+    @classmethod
+    def of(cls, job: Job) -> JobLine:
+        """Read a job's state."""
+        done, units, seconds, reason = 0, 0, None, None
+        try:
+            if (report := job.report()) is not None:
+                status, done, units = str(report.status), report.units, report.units
+                seconds, reason = report.seconds or None, report.reason
+            else:
+                now = job.progress()
+                status, done, units = str(now.status), now.done, now.units
+                seconds = round(time.time() - job.name.submitted, 1) if job.name.submitted else None
+        except IcefleetError as error:
+            status, reason = UNKNOWN, str(error)
+        name = job.name
+        return cls(
+            job.id, name.table, name.catalog, name.operation, status, done, units, name.submitted, seconds, reason
+        )
+
+    @property
+    def started_text(self) -> str:
+        """When the job was submitted, as ISO 8601 in UTC; empty if unknown."""
+        return "" if self.started is None else f"{datetime.fromtimestamp(self.started, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the line as a JSON object."""
+        return {
+            "job": self.job,
+            "table": self.table,
+            "catalog": self.catalog,
+            "operation": self.operation,
+            "status": self.status,
+            "done": self.done,
+            "units": self.units,
+            "started": self.started_text or None,
+            "seconds": self.seconds,
+            "reason": self.reason,
+        }
+
+
+def job_lines(jobs: Iterable[Job], *, limit: int, statuses: Collection[str] = ()) -> list[JobLine]:
+    """Return lines of the first jobs that have one of the statuses, or of the first jobs if no status is given.
+
+    No more jobs are read than necessary.
+    """
+    lines: Iterator[JobLine] = (JobLine.of(job) for job in jobs)
+    return list(islice((line for line in lines if not statuses or line.status in statuses), limit))
 
 
 @click.command()
@@ -41,7 +125,7 @@ def status(job: str, as_json: bool) -> None:
         files = {"files_done": now.files_done, "files": now.files}
         print_json({**line, **files, "holders": [asdict(holder) for holder in now.holders]})
     elif now is not None:
-        render.show_progress(job, now)
+        show_progress(job, now)
 
 
 @click.command()
@@ -126,4 +210,63 @@ def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limi
     if as_json:
         print_json([line.as_json() for line in lines])
     else:
-        render.show_jobs(lines)
+        show_jobs(lines)
+
+
+def show_progress(job: str, now: Progress) -> None:
+    """Print the progress of a job that has not ended, and the workers that hold its units."""
+    shares = [f"{now.done:,} of {count_text(now.units, 'unit')}"] if now.units else []
+    shares += [f"{now.files_done:,} of {count_text(now.files, 'file')}"] if now.files else []
+    render.out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
+    for holder in now.holders[: render.MAX_ROWS]:
+        render.out.print(f"  {escape(_holder_text(holder))}")
+
+
+def _holder_text(holder: Holder) -> str:
+    """Describe who holds a unit since when, its progress, and when its worker was last seen."""
+    since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
+    files = f", {holder.files_done:,} of {count_text(holder.files, 'file')}" if holder.files else ""
+    partition = f" ({holder.partition})" if holder.partition else ""
+    last = f"last seen at {seen}, {holder.silent:.0f} s ago"
+    return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
+
+
+def show_jobs(lines: Sequence[JobLine]) -> None:
+    """Print jobs, one a row, or one below the other if the terminal is too narrow. Ids are never broken."""
+    if not lines:
+        render.out.print("No jobs.")
+        return
+    table = render.new_table("job", "catalog", "table", "status", "units", "started", "took", "reason", numbers=(4, 6))
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    table.columns[-1].min_width = _MIN_REASON_WIDTH
+    for line in lines:
+        table.add_row(*_cells(line))
+    least = Measurement.get(render.out, render.out.options.update(max_width=render.UNLIMITED_WIDTH), table).minimum
+    if not render.out.is_terminal or least <= render.out.width:
+        render.print_table(table)
+        return
+    for line in lines:
+        job, _, _, *details, reason = _cells(line)
+        render.out.print(job)
+        render.out.print("  " + "  ".join(detail for detail in details if detail))
+        if reason:
+            render.out.print(f"  {reason}")
+
+
+def _cells(line: JobLine) -> tuple[str, ...]:
+    colour = render.COLOURS.get(Status(line.status), "blue") if line.status in set(Status) else "dim"
+    units = f"{line.done:,}/{line.units:,}" if line.units else ""
+    took = "" if line.seconds is None else _duration(line.seconds)
+    status = f"[{colour}]{line.status}[/{colour}]"
+    texts = (escape(text) for text in (line.job, line.catalog, line.table))
+    return *texts, status, units, line.started_text, took, escape(line.reason or "")
+
+
+def _duration(seconds: float) -> str:
+    """Format a duration such as ``4.2s``, ``12:07`` or ``3:12:07``."""
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -15,7 +15,7 @@ import click
 from icefleet_main import hidden
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import mask_logs, masked
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 
 #: The commands of this package: their module in ``producer.cli``, and their line in the list of commands. A module is
 #: loaded when its command is run, so that the list does not wait for what commands need. The command of an operation
@@ -134,11 +134,11 @@ def _warn_of_unknown_variables() -> None:
 
 def _redis_lost(error: Exception) -> Failed:
     """Return the error for a connection that broke while a command ran; a command is refused if it cannot start."""
-    from producer.common.broker_address import unanswered
+    from producer.broker.connections import connection_error
     from producer.common.settings import Settings
 
     settings = Settings.load()
-    refused = unanswered(settings.redis_url or settings.broker_url, error)
+    refused = connection_error(settings.redis_url or settings.broker_url, error)
     return Failed(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
 
 

@@ -1,4 +1,4 @@
-"""Rendering of plans, jobs and settings for people: tables, sentences and progress bars."""
+"""Rendering for people: plans, reports, progress bars, tables and warnings."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from dataclasses import dataclass
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from producer.broker.leases import Holder
-from producer.cli.job_list import JobLine
 from producer.common.sizes import count_text
 from producer.job import Progress as JobProgress
 from producer.model.job import Report, Status
 from producer.model.plan import Plan, UnitHeader
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 
 #: Results go to standard output, progress and errors to standard error, so that programs can read the results.
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
+MAX_ROWS = 40  # of a table; the rest is summed up
+UNLIMITED_WIDTH = 1 << 16  # characters, more than any table takes
 _QUEUED_HINT_SECONDS = 15.0  # in the queue, after which the progress bar asks whether a worker runs
-_MAX_ROWS = 40  # of a table; the rest is summed up
-_MIN_REASON_WIDTH = 24  # characters
-_UNLIMITED_WIDTH = 1 << 16  # characters, more than any table takes
 
-_COLOURS = {
+COLOURS = {
     Status.COMMITTED: "green",
     Status.NOTHING_TO_DO: "green",
     Status.PARTIAL: "yellow",
@@ -64,13 +60,13 @@ def show_plan(plan: Plan, columns: Sequence[UnitColumn], summary: Iterable[str])
         return
     if plan.units:
         names = ("unit", "partition", *(column.name for column in columns))
-        table = _table(*names, numbers=(0, *(n for n, column in enumerate(columns, 2) if column.is_number)))
-        for unit in plan.units[:_MAX_ROWS]:
+        table = new_table(*names, numbers=(0, *(n for n, column in enumerate(columns, 2) if column.is_number)))
+        for unit in plan.units[:MAX_ROWS]:
             table.add_row(str(unit.number), escape(unit.label), *(column.cell(unit) for column in columns))
-        if len(plan.units) > _MAX_ROWS:
-            table.add_row("…", count_text(len(plan.units) - _MAX_ROWS, "more unit"))
+        if len(plan.units) > MAX_ROWS:
+            table.add_row("…", count_text(len(plan.units) - MAX_ROWS, "more unit"))
         print_table(table)
-    for unit in [unit for unit in plan.units if unit.refused][:_MAX_ROWS]:
+    for unit in [unit for unit in plan.units if unit.refused][:MAX_ROWS]:
         out.print(f"[red]refused[/red] unit {unit.number}: {escape(unit.refused or '')}")
     for sentence in summary:
         out.print(escape(sentence))
@@ -78,7 +74,7 @@ def show_plan(plan: Plan, columns: Sequence[UnitColumn], summary: Iterable[str])
 
 def show_report(report: Report) -> None:
     """Print how a job ended, in a few lines."""
-    colour = _COLOURS.get(report.status, "blue")
+    colour = COLOURS.get(report.status, "blue")
     name, table = report.status.replace("_", " "), escape(report.table)
     if report.status is Status.NOTHING_TO_DO:
         out.print(f"[{colour}]Nothing to do[/{colour}] in {table}: {escape(report.reason or '')}.")
@@ -91,83 +87,22 @@ def show_report(report: Report) -> None:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
         seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
         out.print(f"  {count_text(report.units, 'unit')}{failed}{seconds}, job {report.job}")
-    for failure in report.failures[1:_MAX_ROWS]:
+    for failure in report.failures[1:MAX_ROWS]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
-def show_progress(job: str, now: JobProgress) -> None:
-    """Print the progress of a job that has not ended, and the workers that hold its units."""
-    shares = [f"{now.done:,} of {count_text(now.units, 'unit')}"] if now.units else []
-    shares += [f"{now.files_done:,} of {count_text(now.files, 'file')}"] if now.files else []
-    out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
-    for holder in now.holders[:_MAX_ROWS]:
-        out.print(f"  {escape(_holder_text(holder))}")
-
-
-def _holder_text(holder: Holder) -> str:
-    """Describe who holds a unit since when, its progress, and when its worker was last seen."""
-    since, seen = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (holder.since, holder.seen))
-    files = f", {holder.files_done:,} of {count_text(holder.files, 'file')}" if holder.files else ""
-    partition = f" ({holder.partition})" if holder.partition else ""
-    last = f"last seen at {seen}, {holder.silent:.0f} s ago"
-    return f"unit {holder.unit}{partition}: {holder.worker} since {since}{files}, {last}"
-
-
-def show_jobs(lines: Sequence[JobLine]) -> None:
-    """Print jobs, one a row, or one below the other if the terminal is too narrow. Ids are never broken."""
-    if not lines:
-        out.print("No jobs.")
-        return
-    table = _table("job", "catalog", "table", "status", "units", "started", "took", "reason", numbers=(4, 6))
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    table.columns[-1].min_width = _MIN_REASON_WIDTH
-    for line in lines:
-        table.add_row(*_cells(line))
-    least = Measurement.get(out, out.options.update(max_width=_UNLIMITED_WIDTH), table).minimum
-    if not out.is_terminal or least <= out.width:
-        print_table(table)
-        return
-    for line in lines:
-        job, _, _, *details, reason = _cells(line)
-        out.print(job)
-        out.print("  " + "  ".join(detail for detail in details if detail))
-        if reason:
-            out.print(f"  {reason}")
-
-
-def _cells(line: JobLine) -> tuple[str, ...]:
-    colour = _COLOURS.get(Status(line.status), "blue") if line.status in set(Status) else "dim"
-    units = f"{line.done:,}/{line.units:,}" if line.units else ""
-    took = "" if line.seconds is None else _duration(line.seconds)
-    status = f"[{colour}]{line.status}[/{colour}]"
-    texts = (escape(text) for text in (line.job, line.catalog, line.table))
-    return *texts, status, units, line.started_text, took, escape(line.reason or "")
-
-
-def _duration(seconds: float) -> str:
-    """Format a duration such as ``4.2s``, ``12:07`` or ``3:12:07``."""
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
-    """Print settings, one a row: variable, value, source, description."""
-    table = _table("setting", "value", "from", "what it is")
-    for name, value, source, description in rows:
-        where = f"[bold]{source}[/bold]" if source != "default" else source
-        table.add_row(escape(name), escape(value), where, escape(description))
-    table.columns[0].no_wrap = True
-    print_table(table)
+def new_table(*names: str, numbers: tuple[int, ...] = ()) -> Table:
+    """Return an empty table with these columns, some of them numbers by their indices."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(names):
+        table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
+    return table
 
 
 def print_table(table: Table) -> None:
     """Print a table on standard output, fitted to the terminal, or at its full width if there is none."""
     # Programs split the output into lines: without a terminal no cell is folded, whatever COLUMNS says.
-    wide = out if out.is_terminal else Console(file=out.file, width=_UNLIMITED_WIDTH, soft_wrap=True, highlight=False)
+    wide = out if out.is_terminal else Console(file=out.file, width=UNLIMITED_WIDTH, soft_wrap=True, highlight=False)
     wide.print(table)
 
 
@@ -214,10 +149,3 @@ def show_warning(sentence: str) -> None:
 def show_error(error: Exception) -> None:
     """Print an error on standard error."""
     err.print(f"[red]{type(error).__name__}:[/red] {escape(str(error))}")
-
-
-def _table(*names: str, numbers: tuple[int, ...] = ()) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
-    return table

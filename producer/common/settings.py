@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
-from producer.common.broker_address import check_address
 from producer.common.errors import Reason, Refused
 from producer.common.redaction import learn_address
 from producer.common.sizes import parse_size
 
 PREFIX = "ICEFLEET_"
+_REDIS: Final = ("redis", "rediss")
+_EXAMPLE: Final = "redis://localhost:6379/0"
 
 #: Variables with the prefix that are no settings: the folder of foreign tables that conformance tests read.
 _NO_SETTINGS: Final = frozenset({f"{PREFIX}FIXTURES"})
@@ -34,6 +36,36 @@ def _megabytes(value: object) -> object:
     except ValueError:
         return value
     return value if 0 < size < 1 << 20 else size >> 20
+
+
+def _check_address(url: str, *, redis_only: bool = False) -> str:
+    """An address as it is, if it is one; the passwords in it are not judged.
+
+    Raises:
+        ValueError: it is none; the text says what is missing.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not url:
+        return url
+    if not separator:
+        likely = f"redis://{url}" if url.count(":") == 1 and "/" not in url.split(":")[0] else _EXAMPLE
+        raise ValueError(f"has no scheme: write {likely}")
+    if redis_only and scheme not in (*_REDIS, "unix"):
+        raise ValueError(f"is not the address of a Redis: write one such as {_EXAMPLE}")
+    if scheme in _REDIS:
+        _check_redis(url, rest)
+    return url
+
+
+def _check_redis(url: str, rest: str) -> None:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  raises when it is none
+    except ValueError:
+        encode = "; special characters in a password must be percent-encoded (%23 for #)" if "@" in rest else ""
+        raise ValueError(f"has no valid port: write one such as {_EXAMPLE}{encode}") from None
+    if (database := parts.path.strip("/")) and not database.isdigit():
+        raise ValueError(f"ends with {database!r}, which is not the number of a database: write one such as {_EXAMPLE}")
 
 
 Seconds = Annotated[int, Field(ge=1)]
@@ -103,12 +135,12 @@ class Settings(BaseSettings):
     @field_validator("broker_url")
     @classmethod
     def _broker(cls, value: str) -> str:
-        return check_address(value)
+        return _check_address(value)
 
     @field_validator("board_url")
     @classmethod
     def _board(cls, value: str) -> str:
-        return check_address(value, redis_only=True)
+        return _check_address(value, redis_only=True)
 
     @field_validator("heap_mb", "memory_mb")
     @classmethod

@@ -23,7 +23,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.redaction import learn
-from producer.iceberg.unsupported_metadata import unloadable_column
+from producer.iceberg.pyiceberg_metadata import unloadable_column
 
 
 def open_catalog(name: str) -> Catalog:

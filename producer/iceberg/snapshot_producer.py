@@ -24,9 +24,8 @@ from producer.common.storage import delete_in_order
 from producer.iceberg.manifest_entry import LiveFile, NewFile, added_entry, deleted_entry, existing_entry
 from producer.iceberg.manifest_reader import ManifestCache, read_manifest_list, read_manifests
 from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
-from producer.iceberg.pending_snapshot import PendingSnapshot
-from producer.iceberg.pyiceberg_internals import next_row_id
-from producer.iceberg.snapshot_summary import summarize
+from producer.iceberg.pyiceberg_metadata import next_row_id
+from producer.iceberg.snapshots import PendingSnapshot, summarize
 
 #: Positions of the counts of files and rows in the record of a manifest, which are optional in version 1.
 _COUNTS: Final = tuple(

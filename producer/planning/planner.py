@@ -8,11 +8,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from producer.common.errors import Reason, Refused
 from producer.iceberg.manifest_reader import pause_gc
+from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.iceberg.table_properties import check_properties
-from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 from producer.planning.partition_filter import PartitionFilter
 from producer.planning.units import PlanWithUnits
 

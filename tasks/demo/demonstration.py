@@ -8,7 +8,7 @@ from producer.common.errors import Failed, Reason, Refused
 from producer.common.settings import Settings
 from producer.common.sizes import count_text
 from producer.model.job import Report, Status
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 from tasks.demo.lineitem import BUCKETS, find_generator, generate
 from tasks.demo.maintenance import compact, convert
 from tasks.demo.outcome import Outcome, Reports, States

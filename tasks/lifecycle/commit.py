@@ -19,7 +19,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from producer.common.errors import Conflict, Failed, IcefleetError
 from producer.common.settings import Settings
 from producer.iceberg.manifest_reader import ManifestCache, pause_gc
-from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
+from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.model.plan import Plan
 from producer.model.staged import Staged
 from tasks.job.branch_head import BranchHead

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from producer.broker.messages import CommitMessage, UnitMessage
+from producer.broker.queue import CommitMessage, UnitMessage
 from producer.common.errors import IcefleetError, Newer, OutsideTable, Reason, Refused
 from producer.iceberg.catalog import open_table
 from producer.model.job import Failure, JobId, Report, Request, Status

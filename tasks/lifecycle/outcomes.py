@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from producer.common.redaction import masked
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 from producer.state.commit_history import COUNTS, count
 from producer.state.job_store import JobStore
 from tasks.lifecycle.prepared_commit import CommitResult

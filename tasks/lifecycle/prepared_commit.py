@@ -11,8 +11,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
 from producer.iceberg.manifest_reader import ManifestCache
-from producer.iceberg.pending_snapshot import PendingSnapshot
 from producer.iceberg.snapshot_producer import SnapshotProducer
+from producer.iceberg.snapshots import PendingSnapshot
 from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS

@@ -12,7 +12,7 @@ from celery.worker.request import Request
 from redis.exceptions import RedisError
 
 from producer.broker.leases import Leases
-from producer.broker.messages import UnitMessage, parse_message
+from producer.broker.queue import UnitMessage, parse_message
 from producer.common.errors import Refused
 from producer.common.settings import Settings
 

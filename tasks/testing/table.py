@@ -20,7 +20,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
-from producer.iceberg.pyiceberg_internals import enable_version_3
+from producer.iceberg.pyiceberg_metadata import enable_version_3
 from producer.iceberg.snapshot_producer import SnapshotProducer
 from tasks.testing.writer import Positions, RowDelta, TableWriter, as_names
 

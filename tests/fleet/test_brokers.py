@@ -16,7 +16,7 @@ import redis
 from producer import Fleet, Settings
 from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
-from producer.cli.job_list import job_lines
+from producer.cli.jobs import job_lines
 from producer.common.errors import Refused
 from producer.model.job import Report, Request, Status
 from tasks.job.context import JobContext

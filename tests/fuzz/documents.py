@@ -11,8 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from producer.broker.messages import CommitMessage, UnitMessage, parse_message, parse_plan_message
-from producer.broker.queue import Messenger
+from producer.broker.queue import CommitMessage, Messenger, UnitMessage, parse_message, parse_plan_message
 from producer.common.errors import Corrupt, IcefleetError, Newer, Refused
 from producer.iceberg import catalog as catalogs
 from producer.iceberg.catalog import open_table

@@ -15,7 +15,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.iceberg.manifest_entry import LiveFile
-from producer.iceberg.snapshot_summary import content_size
+from producer.iceberg.snapshots import content_size
 from producer.model.job import Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable

@@ -11,8 +11,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from producer.iceberg.manifest_entry import existing_entry
 from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
-from producer.iceberg.pending_snapshot import PendingSnapshot
-from producer.iceberg.pyiceberg_internals import next_row_id
+from producer.iceberg.pyiceberg_metadata import next_row_id
+from producer.iceberg.snapshots import PendingSnapshot
 from tasks.testing import StreamTable
 
 

@@ -82,7 +82,7 @@ def test_without_a_broker_the_same_is_said(tmp_path: Path) -> None:
     """What is to be done in this process needs the hidden package as well."""
     (tmp_path / "workers.py").write_text(THEIRS)
     program = """
-from producer.engine import local_engine
+from producer.job import local_engine
 from producer.common.errors import Refused
 from producer.common.settings import Settings
 try:

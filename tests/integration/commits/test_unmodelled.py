@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from producer.common.errors import Reason, Refused
-from producer.iceberg.unsupported_metadata import check_no_metadata_is_lost
+from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.model.job import Status
 from producer.planning.planner import check_request
 from tasks.testing import StreamTable

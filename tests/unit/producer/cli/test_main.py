@@ -26,13 +26,12 @@ from rich.console import Console
 
 from producer.broker.leases import Holder
 from producer.cli import render
-from producer.cli.job_list import JobLine
+from producer.cli.jobs import JobLine, show_jobs, show_progress
 from producer.cli.main import main
 from producer.common.errors import Refused
 from producer.common.settings import PREFIX, Settings
-from producer.engine import ProgressCallback
 from producer.fleet import Fleet
-from producer.job import Progress
+from producer.job import Progress, ProgressCallback
 from producer.model.job import Report, Request, Status
 from producer.planning.compact.options import NAMES
 from tasks.testing import StreamTable
@@ -342,7 +341,7 @@ class TestTables:
         self, line: JobLine, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setenv("COLUMNS", columns)
-        render.show_jobs([line])
+        show_jobs([line])
         _, _, row = (text for text in capsys.readouterr().out.splitlines() if text.strip())
         assert row.split()[0] == self.LONG
         assert "default" in row
@@ -356,7 +355,7 @@ class TestTables:
         seen = io.StringIO()
         terminal = Console(file=seen, force_terminal=True, no_color=True, width=width, soft_wrap=True, highlight=False)
         monkeypatch.setattr(render, "out", terminal)
-        render.show_jobs([line])
+        show_jobs([line])
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in seen.getvalue().splitlines()]
         assert any(self.LONG in text.split() for text in lines), "the id is in one piece, with space around it"
         assert "partial" in seen.getvalue()
@@ -778,7 +777,7 @@ class TestJobs:
             unit=3, partition="p=[a]", worker="w@host", since=0.0, seen=9.0, silent=2.4, files_done=40, files=96
         )
         now = Progress(Status.STAGING, 1, 2, files_done=44, files=100, holders=(holder,))
-        render.show_progress(ENDED, now)
+        show_progress(ENDED, now)
         first, second = capsys.readouterr().out.splitlines()
         assert first == f"{ENDED}: staging, 1 of 2 units, 44 of 100 files"
         assert second.startswith("  unit 3 (p=[a]): w@host since ")

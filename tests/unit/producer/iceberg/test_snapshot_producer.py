@@ -25,8 +25,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from producer.common.errors import Conflict, Refused
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.iceberg.manifest_reader import first_row_id, read_manifest_list, read_manifests
-from producer.iceberg.pending_snapshot import PendingSnapshot
 from producer.iceberg.snapshot_producer import SnapshotProducer, metadata_files
+from producer.iceberg.snapshots import PendingSnapshot
 from tasks.testing import local_catalog
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from producer.broker.messages import parse_plan_message
-from producer.broker.queue import QUEUES, STAGING
+from producer.broker.queue import QUEUES, STAGING, parse_plan_message
 from producer.common.errors import Conflict, Corrupt, Failed, Reason, Refused
 from producer.model.job import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
 from producer.model.plan import DataFile, Plan, Retirement, UnitHeader, VectorRef

@@ -11,7 +11,7 @@ import pytest
 from producer.broker.queue import QUEUES, STAGING
 from producer.cli.main import main
 from producer.model.job import Operation, Report, Request, Status
-from producer.planning.operations import OPERATIONS
+from producer.planning import OPERATIONS
 
 
 def test_every_operation_has_a_definition() -> None:
@@ -52,6 +52,6 @@ def test_queues_keep_their_names_and_order() -> None:
 
 
 def test_definitions_load_neither_pyiceberg_nor_arrow() -> None:
-    program = "import sys, producer.planning.operations; print(*{n.partition('.')[0] for n in sys.modules})"
+    program = "import sys, producer.planning; print(*{n.partition('.')[0] for n in sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert not {"pyiceberg", "pyarrow", "numpy", "celery", "redis"} & set(done.stdout.split())

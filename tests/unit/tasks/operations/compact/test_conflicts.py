@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.common.errors import Conflict
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
-from producer.iceberg.pending_snapshot import PendingSnapshot
+from producer.iceberg.snapshots import PendingSnapshot
 from producer.model import job as messages
 from producer.model.job import Request
 from producer.model.plan import Scope

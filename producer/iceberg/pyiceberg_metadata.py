@@ -1,21 +1,25 @@
-"""What a table's metadata has that cannot be worked on: keys that PyIceberg would drop, and types of columns."""
+"""Where PyIceberg 0.12's model of table metadata falls short: version 3 is not written, unknown keys are dropped, some
+types are not loaded.
+
+The one module that depends on how PyIceberg works inside. Check it with each new version of PyIceberg.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import GeographyType, GeometryType, NestedField
 
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.iceberg.pyiceberg_internals import metadata_in_traceback
 
 #: How versions 1 and 2 say that there is no snapshot; PyIceberg leaves the key out.
 _NO_SNAPSHOT: Final = ("current-snapshot-id", -1)
@@ -127,3 +131,49 @@ def _column_types(type_: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]
             yield from _column_types(field.get("type"), (*path, str(field.get("name"))))
     for part in ("element", "key", "value"):
         yield from _column_types(type_.get(part), (*path, part))
+
+
+def next_row_id(metadata: TableMetadata) -> int:
+    """Return the first free row id; computed from the snapshots where the metadata lacks it, as PyIceberg's may."""
+    stored: int | None = getattr(metadata, "next_row_id", None)
+    if stored is not None:
+        return stored
+    return max(((s.first_row_id or 0) + (s.added_rows or 0) for s in metadata.snapshots), default=0)
+
+
+def enable_version_3() -> None:
+    """Let every catalog that writes metadata files itself (SQL, Glue, Hive…) write format version 3.
+
+    PyIceberg can serialize the model but refuses to; all that the result lacks of the spec is the required
+    ``next-row-id``, which is filled in. A second call has no effect, and versions 1 and 2 are not touched.
+    """
+    TableMetadataV3.model_dump_json = _dump_version_3  # type: ignore[method-assign]
+
+
+def _dump_version_3(
+    self: TableMetadataV3, exclude_none: bool = True, exclude: Any | None = None, by_alias: bool = True, **kwargs: Any
+) -> str:
+    complete = self.model_copy(update={"next_row_id": next_row_id(self)})
+    return IcebergBaseModel.model_dump_json(
+        complete, exclude_none=exclude_none, exclude=exclude, by_alias=by_alias, **kwargs
+    )
+
+
+def metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:
+    """Yield the table metadata that PyIceberg was reading when it raised an error, as JSON objects.
+
+    PyIceberg's errors name neither the column nor the metadata file, and each kind of catalog finds the file in its own
+    way. So the JSON is taken from the local variables of PyIceberg's parser of metadata files and of its REST catalog.
+    """
+    while error is not None:
+        frame = error.__traceback__
+        while frame is not None:
+            variables = frame.tb_frame.f_locals
+            for text in (variables.get("data"), getattr(variables.get("response"), "text", None)):
+                with suppress(ValueError, TypeError, RecursionError):
+                    document = json.loads(text) if isinstance(text, str) else None
+                    if isinstance(document, dict):
+                        inner = document.get("metadata", document)
+                        yield inner if isinstance(inner, dict) else document
+            frame = frame.tb_next
+        error = error.__cause__

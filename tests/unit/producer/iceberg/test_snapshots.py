@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from producer.iceberg.manifest_entry import new_data_file
-from producer.iceberg.snapshot_summary import summarize
+from producer.iceberg.snapshots import summarize
 
 KEY = (0, ())
 
