@@ -1,5 +1,5 @@
-"""``icefleet demo``: TPC-H lineitem, filled by a stream with equality deletes, read, converted and read again.
+"""``icefleet demo``: TPC-H lineitem, filled by a stream with equality deletes, converted, compacted, read at each step.
 
-Each step stands on its own: :mod:`lineitem` generates rows, :mod:`stream` writes them and their changes,
-:mod:`reading` reads the table with an independent reader, :mod:`conversion` converts it, :mod:`page` shows it.
+Imports every other part of this package.
+Open demonstration.py first: lineitem.py writes rows, reading.py reads them with an independent reader, page.py prints.
 """

@@ -1,4 +1,4 @@
-"""``icefleet demo``: the command line of the demonstration."""
+"""The command ``icefleet demo``."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def demo(
     try:
         from producer.common.settings import Settings
         from tasks.demo import demonstration
+        from tasks.demo.catalog import TABLE, DemoCatalog
         from tasks.demo.page import Page
-        from tasks.demo.place import TABLE, Place
     except ModuleNotFoundError as error:
         missing = (error.name or "more").partition(".")[0]
         raise Refused(Reason.CONFIGURATION, f"The demo needs {missing}: install icefleet[demo].") from error
@@ -93,23 +93,29 @@ def demo(
     started = time.perf_counter()
     page = Page(quiet=as_json)
     size = demonstration.Size(scale, batches, int(format_version), read_limit)
-    place = Place.private(folder) if catalog is None else Place.configured(catalog)
+    demo_catalog = DemoCatalog.private(folder) if catalog is None else DemoCatalog.configured(catalog)
     difference = None
     try:
         if table_only:
-            figures = demonstration.make_table(place, size, page)
+            figures = demonstration.make_table(demo_catalog, size, page)
         else:
-            outcome = demonstration.demonstrate(place, size, page)
+            outcome = demonstration.demonstrate(demo_catalog, size, page)
             figures, difference = outcome.figures(), outcome.difference
-            page.conclude(outcome)
+            page.print_outcome(outcome)
     finally:
         if not keep:
-            place.remove()
+            demo_catalog.remove()
     if keep:
-        page.further(place, converted=not table_only)
+        page.print_next_commands(demo_catalog, is_converted=not table_only)
     if as_json:
-        known = {"table": TABLE, "catalog": place.name, "environment": place.environment}
-        asked = {"scale": scale, "batches": batches, "format_version": int(format_version)}
-        click.echo(json.dumps({**known, **asked, **figures, "seconds": round(time.perf_counter() - started, 1)}))
+        context = {
+            "table": TABLE,
+            "catalog": demo_catalog.name,
+            "environment": demo_catalog.environment,
+            "scale": scale,
+            "batches": batches,
+            "format_version": int(format_version),
+        }
+        click.echo(json.dumps({**context, **figures, "seconds": round(time.perf_counter() - started, 1)}))
     if difference is not None:
         sys.exit(1)

@@ -7,16 +7,13 @@ from dataclasses import asdict, dataclass
 from producer.common.errors import Failed, Reason, Refused
 from producer.common.settings import Settings
 from producer.common.sizes import count_text
-from producer.model.job import Report, Status
+from producer.model.job import Operation, Status
 from producer.planning import OPERATIONS
-from tasks.demo.lineitem import BUCKETS, find_generator, generate
-from tasks.demo.maintenance import compact, convert
-from tasks.demo.outcome import Outcome, Reports, States
+from tasks.demo.catalog import TABLE, DemoCatalog
+from tasks.demo.lineitem import BUCKETS, Stream, find_generator, generate
+from tasks.demo.outcome import FileCounts, Maintenance, Outcome, TableState
 from tasks.demo.page import Page
-from tasks.demo.place import TABLE, Place
 from tasks.demo.reading import check_reader
-from tasks.demo.state import Files, State
-from tasks.demo.stream import Stream
 from tasks.testing import StreamTable
 from workers.runtime.session import NoJava, find_java
 
@@ -26,7 +23,7 @@ _PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the table is, and how long is waited for its readers."""
+    """How large the table is, and how long its readers may take."""
 
     scale: float
     batches: int
@@ -39,7 +36,7 @@ def check(settings: Settings, *, private: bool, only_table: bool) -> None:
     """Refuse at the start what would fail minutes later.
 
     Raises:
-        Refused: the generator or Java is missing, or a fleet could not find the table.
+        Refused: The generator or Java is missing, or a fleet could not find the table.
     """
     find_generator()
     if only_table:
@@ -55,17 +52,17 @@ def check(settings: Settings, *, private: bool, only_table: bool) -> None:
         raise Refused(Reason.USAGE, sentence)
 
 
-def load_table(place: Place, size: Size, page: Page, *, summed: bool = True) -> Stream:
-    """The table with its first rows, and the stream that is about to change it."""
-    page.say(f"{TABLE}, format version {size.format_version}, in {place.folder or f'catalog {place.name}'}")
-    stream = Stream(place.make_table(size.format_version), summed=summed)
+def load_table(catalog: DemoCatalog, size: Size, page: Page, *, checksums: bool = True) -> Stream:
+    """Create the table with its first rows; return the stream that will change it."""
+    page.say(f"{TABLE}, format version {size.format_version}, in {catalog.folder or f'catalog {catalog.name}'}")
+    stream = Stream(catalog.make_table(size.format_version), checksums=checksums)
     with page.step(f"loading TPC-H lineitem at scale {size.scale:g}", _PARTS) as step:
         for part in generate(size.scale, _PARTS):
             stream.load(part)
             step.advance()
         step.result = (
             f"loaded {stream.truth.rows:,} rows of TPC-H lineitem into {TABLE}: "
-            f"{count_text(Files.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
+            f"{count_text(FileCounts.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
         )
     return stream
 
@@ -73,77 +70,70 @@ def load_table(place: Place, size: Size, page: Page, *, summed: bool = True) -> 
 def run_stream(stream: Stream, size: Size, page: Page) -> None:
     """Let the stream change the table."""
     with page.step("streaming changes", size.batches) as step:
-        done = []
+        batches = []
         for _ in range(size.batches):
-            done.append(stream.change())
+            batches.append(stream.change())
             step.advance()
         step.result = (
-            f"a stream committed {count_text(len(done), 'batch', 'batches')}: "
-            f"{count_text(sum(b.updated for b in done), 'row')} updated, {sum(b.deleted for b in done):,} deleted, "
-            f"{count_text(sum(b.delete_files for b in done), 'equality delete file')}"
+            f"a stream committed {count_text(len(batches), 'batch', 'batches')}: "
+            f"{count_text(sum(b.updated for b in batches), 'row')} updated, "
+            f"{sum(b.deleted for b in batches):,} deleted, "
+            f"{count_text(sum(b.delete_files for b in batches), 'equality delete file')}"
         )
 
 
-def look(table: StreamTable, size: Size, page: Page, when: str) -> State:
+def read_table(table: StreamTable, size: Size, page: Page, when: str) -> TableState:
     """Read the table with independent readers."""
     with page.step(f"reading it {when}, by iceberg-rust") as step:
-        state = State.of(table, size.read_limit)
-        seen = state.reading
+        state = TableState.of(table, size.read_limit)
+        reading = state.reading
         step.result = f"read it {when}: " + (
             f"stopped after {size.read_limit:g} s"
-            if seen is None
-            else f"Q6 {seen.query_seconds:,.2f} s, every row and column {seen.scan_seconds:,.2f} s"
+            if reading is None
+            else f"Q6 {reading.query_seconds:,.2f} s, every row and column {reading.scan_seconds:,.2f} s"
         )
     if isinstance(state.pyiceberg, str):
         page.say(f"  PyIceberg cannot: {state.pyiceberg}.")
     return state
 
 
-def make_table(place: Place, size: Size, page: Page) -> dict[str, object]:
-    """Only the table, with its equality deletes; what it holds, for programs."""
-    stream = load_table(place, size, page, summed=False)
+def make_table(catalog: DemoCatalog, size: Size, page: Page) -> dict[str, object]:
+    """Create the table with its equality deletes, and no more; return what it holds, for JSON."""
+    stream = load_table(catalog, size, page, checksums=False)
     run_stream(stream, size, page)
-    return {"truth": {"rows": stream.truth.rows}, "files": asdict(Files.of(stream.table))}
+    return {"truth": {"rows": stream.truth.rows}, "files": asdict(FileCounts.of(stream.table))}
 
 
-def demonstrate(place: Place, size: Size, page: Page) -> Outcome:
-    """All of it: load, read, stream, read, convert, read, convert again, compact, read, compact again.
+def demonstrate(catalog: DemoCatalog, size: Size, page: Page) -> Outcome:
+    """Load the table, stream changes into it, convert and compact it, and read it at each step.
 
     Raises:
-        Failed: the conversion or the compaction did not commit.
+        Failed: The conversion or the compaction did not commit.
     """
-    stream = load_table(place, size, page)
-    table = stream.table
-    loaded = look(table, size, page, "as it was loaded")
+    stream = load_table(catalog, size, page)
+    loaded = read_table(stream.table, size, page, "as it was loaded")
     run_stream(stream, size, page)
-    streamed = look(table, size, page, "with its equality deletes")
-    with page.step("converting", live=False) as step:
-        conversion = _committed("conversion", convert(place))
-        step.result = f"converted: {_result_text(conversion)}"
-    converted = look(table, size, page, "after the conversion")
-    with page.step("converting again", live=False) as step:
-        convert_again = convert(place)
-        step.result = f"converted again: {convert_again.reason or convert_again.status}"
-    with page.step("compacting", live=False) as step:
-        compaction = _committed("compaction", compact(place))
-        step.result = f"compacted: {_result_text(compaction)}"
-    compacted = look(table, size, page, "after the compaction")
-    with page.step("compacting again", live=False) as step:
-        compact_again = compact(place)
-        step.result = f"compacted again: {compact_again.reason or compact_again.status}"
-    return Outcome(
-        States(loaded, streamed, converted, compacted),
-        Reports(conversion, convert_again, compaction, compact_again),
-        stream.truth,
+    streamed = read_table(stream.table, size, page, "with its equality deletes")
+    conversion, compaction = (
+        maintain(catalog, stream.table, size, page, operation, name)
+        for operation, name in ((Operation.CONVERT, "conversion"), (Operation.COMPACT, "compaction"))
     )
+    return Outcome(loaded, streamed, conversion, compaction, stream.truth)
 
 
-def _result_text(report: Report) -> str:
-    return f"{OPERATIONS[report.operation].describe_result(report)}; snapshot {report.snapshot_id}"
-
-
-def _committed(what: str, report: Report) -> Report:
-    if report.status is not Status.COMMITTED:
-        reasons = [report.reason, *(failure.reason for failure in report.failures)]
-        raise Failed(f"The {what} is {report.status}: {'; '.join(r for r in reasons if r)}")
-    return report
+def maintain(
+    catalog: DemoCatalog, table: StreamTable, size: Size, page: Page, operation: Operation, name: str
+) -> Maintenance:
+    """Run an operation on the table, read the table, and run the operation again."""
+    with page.step(f"{operation}ing", live=False) as step:
+        report = catalog.run(operation)
+        if report.status is not Status.COMMITTED:
+            reasons = [report.reason, *(failure.reason for failure in report.failures)]
+            raise Failed(f"The {name} is {report.status}: {'; '.join(r for r in reasons if r)}")
+        result = OPERATIONS[operation].describe_result(report)
+        step.result = f"{operation}ed: {result}; snapshot {report.snapshot_id}"
+    state = read_table(table, size, page, f"after the {name}")
+    with page.step(f"{operation}ing again", live=False) as step:
+        again = catalog.run(operation)
+        step.result = f"{operation}ed again: {again.reason or again.status}"
+    return Maintenance(report, state, again)

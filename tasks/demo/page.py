@@ -1,4 +1,4 @@
-"""What people see of the demonstration: a line for each step, a table of what changed, and what to type next."""
+"""What the demonstration prints: a line for each step, a table of the states, and what to type next."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from producer.cli.render import err, out, print_table
-from tasks.demo.outcome import Outcome
-from tasks.demo.place import Place
+from tasks.demo.catalog import DemoCatalog
+from tasks.demo.outcome import Outcome, TableState
 from tasks.demo.reading import Reading
-from tasks.demo.state import State
 
 
 class Step:
-    """One step while it is done."""
+    """A step that is running."""
 
     def __init__(self, progress: Progress, title: str, total: int | None) -> None:
         self._progress = progress
         self._task = progress.add_task(title, total=total)
-        #: What is said of it when it is done.
+        #: The line that is printed at the end of the step.
         self.result = title
 
     def advance(self) -> None:
@@ -43,17 +42,18 @@ class Page:
         self._quiet = quiet
 
     def say(self, text: str = "") -> None:
-        """A line, with rich's markup."""
+        """Print a line, with rich's markup."""
         if not self._quiet:
             out.print(text)
 
     @contextmanager
     def step(self, title: str, total: int | None = None, *, live: bool = True) -> Iterator[Step]:
-        """A step with a bar that is gone when it is done, and a line that stays.
+        """Show a bar while a step runs, and print a line at its end.
 
         Args:
-            total: How often it advances, if that is known.
-            live: Whether it has a bar; something else may show one.
+            title: The text beside the bar.
+            total: How often the step advances, if that is known.
+            live: Whether to show a bar; the step may show one itself.
         """
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         started = time.perf_counter()
@@ -62,27 +62,27 @@ class Page:
             yield step
         self.say(f"[green]✓[/green] {step.result} [dim]({time.perf_counter() - started:.1f} s)[/dim]")
 
-    def conclude(self, outcome: Outcome) -> None:
-        """The table's states, side by side, and what that says."""
+    def print_outcome(self, outcome: Outcome) -> None:
+        """Print the states of the table side by side, and what follows from them."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in ("", "loaded", "streamed", "converted", "compacted"):
             table.add_column(name, justify="right" if name else "left", no_wrap=True)
-        moments = outcome.states
-        states = (moments.loaded, moments.streamed, moments.converted, moments.compacted)
+        converted, compacted = outcome.conversion.state, outcome.compaction.state
+        states = (outcome.loaded, outcome.streamed, converted, compacted)
 
-        def row(name: str, cell: Callable[[State], str]) -> None:
+        def row(name: str, cell: Callable[[TableState], str]) -> None:
             table.add_row(name, *(cell(state) for state in states))
 
         row("data files", lambda state: f"{state.files.data:,}")
         row("equality delete files", lambda state: f"{state.files.equality_deletes:,}")
-        if moments.converted.files.vectors:
+        if converted.files.vectors:
             row("deletion vectors", lambda state: f"{state.files.vectors:,}")
         else:
             row("position delete files", lambda state: f"{state.files.position_deletes:,}")
-        row("rows", lambda state: _read(state.reading, lambda seen: f"{seen.checksum.rows:,}"))
-        row("checksum", lambda state: _read(state.reading, lambda seen: f"{str(seen.checksum)[:8]}…"))
-        row("Q6, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.query_seconds:,.2f} s"))
-        row("scan, iceberg-rust", lambda state: _read(state.reading, lambda seen: f"{seen.scan_seconds:,.2f} s"))
+        row("rows", lambda state: _read(state.reading, lambda r: f"{r.checksum.rows:,}"))
+        row("checksum", lambda state: _read(state.reading, lambda r: f"{str(r.checksum)[:8]}…"))
+        row("Q6, iceberg-rust", lambda state: _read(state.reading, lambda r: f"{r.query_seconds:,.2f} s"))
+        row("scan, iceberg-rust", lambda state: _read(state.reading, lambda r: f"{r.scan_seconds:,.2f} s"))
         row("PyIceberg", lambda state: "reads it" if isinstance(state.pyiceberg, int) else "[red]cannot[/red]")
         if not self._quiet:
             out.print()
@@ -98,14 +98,14 @@ class Page:
         )
         self.say("[dim]iceberg-rust tests each row against each deleted key; engines that join them lose less.[/dim]")
 
-    def further(self, place: Place, *, converted: bool) -> None:
-        """What to type next."""
-        names = ("plan", "jobs") if converted else ("plan", "convert", "compact")
+    def print_next_commands(self, catalog: DemoCatalog, *, is_converted: bool) -> None:
+        """Print what to type next."""
+        names = ("plan", "jobs") if is_converted else ("plan", "convert", "compact")
         self.say("\n[bold]Look further[/bold]")
-        for command in (*place.exports(), *(place.command(name) for name in names)):
+        for command in (*catalog.exports(), *(catalog.command(name) for name in names)):
             self.say(f"  {escape(command)}")
         self.say("[bold]Clean up[/bold]")
-        self.say(f"  {escape(place.removal())}")
+        self.say(f"  {escape(catalog.removal())}")
 
 
 def _read(reading: Reading | None, cell: Callable[[Reading], str]) -> str:

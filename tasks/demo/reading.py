@@ -1,6 +1,6 @@
-"""Reading of the table by readers that share no code with what wrote and converted it.
+"""Reading of the table by readers that share no code with Icefleet.
 
-iceberg-rust under DataFusion is timed, in a process of its own: it can be stopped, and starts from nothing each time.
+iceberg-rust under DataFusion is timed in a process of its own: it can be stopped, and starts cold each time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tasks.testing.reader import Checksum
 if TYPE_CHECKING:
     from datafusion import SessionContext
 
-#: What the reader is made of; imported where it reads, for a demonstration that makes the table only needs neither.
+#: The packages of the reader; imported where it reads, since a demonstration that only makes the table needs neither.
 _PACKAGES: Final = ("datafusion", "pyiceberg_core")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What iceberg-rust made of the table, and in how many seconds."""
+    """What iceberg-rust reads, and in how many seconds."""
 
     query_seconds: float
     #: The answer of TPC-H's query 6.
@@ -39,10 +39,10 @@ class Reading:
 
 
 def check_reader() -> None:
-    """Refuse where the reader is not installed.
+    """Check that the reader is installed.
 
     Raises:
-        Refused: the sentence names what is missing.
+        Refused: A package is missing; the message names it.
     """
     for package in _PACKAGES:
         if find_spec(package) is None:
@@ -53,29 +53,30 @@ def read(table: Table, limit: float) -> Reading | None:
     """Read the table's current snapshot with iceberg-rust.
 
     Args:
+        table: The table.
         limit: Seconds after which the reader is stopped.
 
     Returns:
-        None when it was stopped.
+        The reading, or None if the reader was stopped.
 
     Raises:
-        Failed: the reader gave up, or died.
+        Failed: The reader failed, or died.
     """
-    asked = json.dumps({"location": table.metadata_location, "properties": dict(table.io.properties)})
+    request = json.dumps({"location": table.metadata_location, "properties": dict(table.io.properties)})
     command = [sys.executable, "-P", "-W", "ignore", "-m", __name__]
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:
-        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-        raise Failed(f"The reader could not read the table: {said}")
+        message = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
+        raise Failed(f"The reader could not read the table: {message}")
     answer = json.loads(done.stdout)
     return Reading(**{**answer, "checksum": Checksum(**answer["checksum"])})
 
 
 def scan_with_pyiceberg(table: Table) -> int | str:
-    """The number of rows that PyIceberg reads, or its reason why it does not."""
+    """Return the number of rows that PyIceberg reads, or the reason why it cannot."""
     try:
         return len(table.scan(selected_fields=KEY[:1]).to_arrow())
     except (ValueError, NotImplementedError) as error:

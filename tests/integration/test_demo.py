@@ -16,15 +16,13 @@ from click.testing import CliRunner, Result
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from producer.cli.main import main
-from producer.model.job import Report, Status
+from producer.model.job import Operation, Report, Status
 from tasks.demo import demonstration
-from tasks.demo.lineitem import KEY, SCHEMA, generate
-from tasks.demo.outcome import Outcome, Reports, States
+from tasks.demo.catalog import DemoCatalog
+from tasks.demo.lineitem import KEY, SCHEMA, Stream, generate
+from tasks.demo.outcome import FileCounts, Maintenance, Outcome, TableState
 from tasks.demo.page import Page
-from tasks.demo.place import Place
 from tasks.demo.reading import Reading, read
-from tasks.demo.state import Files, State
-from tasks.demo.stream import Stream
 from tasks.testing import StreamTable, local_catalog, read_rows
 from tasks.testing.reader import Checksum
 from workers.runtime.session import NoJava
@@ -109,7 +107,7 @@ def test_only_the_table_in_a_configured_catalog(tmp_path: Path) -> None:
     done = _run(*asked, **known)
     assert done.returncode == 0, done.stderr
     assert "icefleet plan demo.lineitem --catalog lake" in done.stdout
-    assert Files.of(StreamTable(catalog, "demo.lineitem")).equality_deletes == 32
+    assert FileCounts.of(StreamTable(catalog, "demo.lineitem")).equality_deletes == 32
 
     again = _run(*asked, "--json", **known)
     assert again.returncode == 2
@@ -138,7 +136,7 @@ def test_an_earlier_demo_is_replaced_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_stream_keeps_account_of_its_rows(tmp_path: Path) -> None:
-    stream = Stream(Place.private(tmp_path / "demo").make_table(2))
+    stream = Stream(DemoCatalog.private(tmp_path / "demo").make_table(2))
     for part in generate(0.01, 2):
         stream.load(part)
     for _ in range(3):
@@ -150,23 +148,24 @@ def test_the_stream_keeps_account_of_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
-    stream = Stream(Place.private(tmp_path / "demo").make_table(2))
+    stream = Stream(DemoCatalog.private(tmp_path / "demo").make_table(2))
     assert read(stream.table.table, limit=0.01) is None
 
 
 def test_rows_that_differ_fail_loudly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
+    compactions = iter((_report(Status.COMMITTED), _report(Status.NOTHING_TO_DO)))
 
-    def convert(place: Place) -> Report:
-        """Takes the equality deletes away, and resurrects what they deleted."""
-        table = StreamTable(place.catalog, "demo.lineitem")
+    def run(self: DemoCatalog, operation: Operation) -> Report:
+        """Takes the equality deletes away instead of converting them, and resurrects what they deleted."""
+        if operation is Operation.COMPACT:
+            return next(compactions)
+        table = StreamTable(self.catalog, "demo.lineitem")
         deletes = [file.path for file in table.delete_files()]
         done.append(table.remove_files(deletes) if deletes else None)
         return _report(Status.COMMITTED if deletes else Status.NOTHING_TO_DO)
 
-    monkeypatch.setattr(demonstration, "convert", convert)
-    compactions = iter((_report(Status.COMMITTED), _report(Status.NOTHING_TO_DO)))
-    monkeypatch.setattr(demonstration, "compact", lambda place: next(compactions))
+    monkeypatch.setattr(DemoCatalog, "run", run)
     monkeypatch.setattr(demonstration, "find_java", lambda: None)
     result = _invoke(*SMALL, "--dir", str(tmp_path / "demo"))
     assert len(done) == 2
@@ -177,7 +176,7 @@ def test_rows_that_differ_fail_loudly(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_conversion_that_does_not_commit_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = _report(Status.FAILED).model_copy(update={"reason": "the disk is full"})
-    monkeypatch.setattr(demonstration, "convert", lambda place: report)
+    monkeypatch.setattr(DemoCatalog, "run", lambda self, operation: report)
     monkeypatch.setattr(demonstration, "find_java", lambda: None)
     result = _invoke(*SMALL, "--dir", str(tmp_path / "demo"), "--no-keep")
     assert result.exit_code == 1
@@ -186,20 +185,23 @@ def test_a_conversion_that_does_not_commit_fails(tmp_path: Path, monkeypatch: py
 
 
 _TRUTH = Checksum(10, 77)
-_SEEN = State(1, Files(1, 0, 0, 0), Reading(1.0, "5", 1.0, _TRUTH), 10)
-_DONE = Reports(*(_report(s) for s in (Status.COMMITTED, Status.NOTHING_TO_DO) * 2))
+_SEEN = TableState(1, FileCounts(1, 0, 0, 0), Reading(1.0, "5", 1.0, _TRUTH), 10)
+_DONE = Maintenance(_report(Status.COMMITTED), _SEEN, _report(Status.NOTHING_TO_DO))
+_OUTCOME = Outcome(_SEEN, _SEEN, _DONE, _DONE, _TRUTH)
 
 
 def _outcome(**changes: Any) -> Outcome:
-    """A right one, with some states or reports changed."""
-    states = {name: change for name, change in changes.items() if isinstance(change, State)}
-    reports = {name: change for name, change in changes.items() if isinstance(change, Report)}
-    right = States(_SEEN, _SEEN, _SEEN, _SEEN)
-    return Outcome(dataclasses.replace(right, **states), dataclasses.replace(_DONE, **reports), _TRUTH)
+    """A right one, with some states changed."""
+    return dataclasses.replace(_OUTCOME, **changes)
 
 
-def _state(**changes: Any) -> State:
+def _state(**changes: Any) -> TableState:
     return dataclasses.replace(_SEEN, **changes)
+
+
+def _done(**changes: Any) -> Maintenance:
+    """One that is right, with its state or its second report changed."""
+    return dataclasses.replace(_DONE, **changes)
 
 
 def test_an_outcome_is_right_only_if_everything_is() -> None:
@@ -208,13 +210,13 @@ def test_an_outcome_is_right_only_if_everything_is() -> None:
     other = Reading(1.0, "5", 1.0, Checksum(10, 78))
     wrong = {
         "before": _outcome(streamed=_state(reading=other)),
-        "after the conversion, where the stream left": _outcome(converted=_state(reading=other)),
-        "after the compaction, where the stream left": _outcome(compacted=_state(reading=other)),
-        "query 6": _outcome(compacted=_state(reading=Reading(1.0, "6", 1.0, Checksum(10, 77)))),
-        "--read-limit": _outcome(converted=_state(reading=None)),
-        "PyIceberg": _outcome(converted=_state(pyiceberg=11)),
-        "second conversion": _outcome(conversion_again=_report(Status.COMMITTED)),
-        "second compaction": _outcome(compaction_again=_report(Status.COMMITTED)),
+        "after the conversion, where the stream left": _outcome(conversion=_done(state=_state(reading=other))),
+        "after the compaction, where the stream left": _outcome(compaction=_done(state=_state(reading=other))),
+        "query 6": _outcome(compaction=_done(state=_state(reading=Reading(1.0, "6", 1.0, Checksum(10, 77))))),
+        "--read-limit": _outcome(conversion=_done(state=_state(reading=None))),
+        "PyIceberg": _outcome(conversion=_done(state=_state(pyiceberg=11))),
+        "second conversion": _outcome(conversion=_done(again=_report(Status.COMMITTED))),
+        "second compaction": _outcome(compaction=_done(again=_report(Status.COMMITTED))),
     }
     for words, outcome in wrong.items():
         assert words in (outcome.difference or "")
@@ -222,7 +224,7 @@ def test_an_outcome_is_right_only_if_everything_is() -> None:
 
 
 def test_a_reader_that_was_stopped_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    Page().conclude(_outcome(streamed=_state(reading=None)))
+    Page().print_outcome(_outcome(streamed=_state(reading=None)))
     shown = capsys.readouterr().out
     assert "stopped" in shown
     assert "times faster" not in shown
@@ -273,7 +275,7 @@ def test_only_the_table_needs_no_reader_and_no_spark(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["truth"] == {"rows": 60_175 - 2 * 60}
     table = StreamTable(local_catalog(tmp_path / "bare", "demo"), "demo.lineitem").table
-    stream = Stream(Place.private(tmp_path / "full").make_table(2))
+    stream = Stream(DemoCatalog.private(tmp_path / "full").make_table(2))
     for part in generate(0.01, 4):
         stream.load(part)
     for _ in range(2):
