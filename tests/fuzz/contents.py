@@ -20,8 +20,7 @@ from workers.formats.key_reader import KeyReader
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
 from workers.formats.row_reader import RowReader
-from workers.model.convert_unit import KeyColumn, KeyFile
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile, FileSplit, KeyColumn
 from workers.runtime.errors import CorruptFile, DataError
 
 
@@ -31,9 +30,9 @@ def keys(samples: Samples, content: DataFileContent) -> Target:
 
     def run(data: bytes) -> bool:
         reader = KeyReader(samples.io(x=data), columns, None, 1 << 20)
-        file = KeyFile(0, "x", 1, 0, files[0].record_count, len(data))
+        file = ContentFile(0, "x", 1, 0, files[0].record_count, len(data))
         try:
-            for batch in reader.read(file, required=content == DataFileContent.EQUALITY_DELETES):
+            for batch in reader.read(FileSplit(file), required=content == DataFileContent.EQUALITY_DELETES):
                 for array in batch.columns:
                     _sound(array)
         except (DataError, pa.ArrowMemoryError):  # the memory that a page claims is asked for, and not used
@@ -57,7 +56,8 @@ def rows(samples: Samples) -> Target:
     def run(data: bytes) -> bool:
         reader = RowReader(samples.io(x=data), fields, None, 1 << 20)
         try:
-            for batch in reader.read(Input(0, "x", 1, 0, files[0].record_count, len(data)), np.array([1, 7])):
+            file = ContentFile(0, "x", 1, 0, files[0].record_count, len(data))
+            for batch in reader.read(FileSplit(file), np.array([1, 7])):
                 for array in batch.columns:
                     _sound(array)
         except (DataError, pa.ArrowMemoryError):

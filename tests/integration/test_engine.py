@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.countingio import counting_io, opened
 from tests.support.enginecase import SMALL, TINY, Case
-from workers.deletes import scan
-from workers.model.convert_unit import KeyColumn
+from workers.deletes import matcher
+from workers.model.delete_set import KeyColumn
 from workers.operations.convert import convert, paths
 from workers.runtime import supervisor
 from workers.runtime.errors import CorruptFile, TaskFailed, UnsupportedFile
@@ -86,7 +86,7 @@ def test_positions_are_those_of_the_whole_file(spark: object, case: Case, monkey
     assert case.check(spark).new_positions == 14
     for name in case.outputs():
         (case.folder / name).unlink()
-    monkeypatch.setattr(scan, "_SPLIT_ROWS", 40)  # pieces of a file go to several tasks
+    monkeypatch.setattr(matcher, "_SPLIT_ROWS", 40)  # splits of a file go to several tasks
     assert case.check(spark).new_positions == 14
 
 
@@ -217,9 +217,10 @@ class TestErrors:
         v3.vector(path, [1, 2])
         v3.delete((1,), [(5,)], 2)
         unit = v3.unit()
-        assert unit.targets[0].vector is not None
-        reference = unit.targets[0].vector.model_copy(update={"cardinality": 3})
-        wrong = replace(unit, targets=(replace(unit.targets[0], vector=reference),))
+        first = unit.deletes.data_files[0]
+        assert first.vector is not None
+        reference = first.vector.model_copy(update={"cardinality": 3})
+        wrong = replace(unit, deletes=replace(unit.deletes, data_files=(replace(first, vector=reference),)))
         with pytest.raises(CorruptFile) as error:
             _convert(wrong, spark, tmp_path)
         assert error.value.path == reference.path
@@ -229,9 +230,9 @@ class TestErrors:
         v2.add(LETTERS, 1)
         path = v2.delete((1,), [(5,)], 2)
         unit = v2.unit()
-        match = replace(unit.matches[0], columns=(KeyColumn(1, GeometryType()),))
+        equality = replace(unit.deletes.equality[0], columns=(KeyColumn(1, GeometryType()),))
         with pytest.raises(UnsupportedFile, match="geometry") as error:
-            _convert(replace(unit, matches=(match,)), spark, tmp_path)
+            _convert(replace(unit, deletes=replace(unit.deletes, equality=(equality,))), spark, tmp_path)
         assert error.value.path == path
 
     def test_storage_that_refuses_is_told_in_a_sentence(self, spark: object, case: Case, tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ class TestErrors:
 
 class TestProgress:
     def test_files_are_counted_once(self, spark: object, v2: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(scan, "_SPLIT_ROWS", 40)
+        monkeypatch.setattr(matcher, "_SPLIT_ROWS", 40)
         for _ in range(4):
             v2.add([(n, "x", 0) for n in range(100)], 1, row_group_size=20)
         v2.add(LETTERS, 9)  # no delete is newer
@@ -271,7 +272,7 @@ class TestInterrupts:
     ) -> None:
         assert isinstance(spark, SparkSession)
         if in_spark:
-            monkeypatch.setattr(scan, "_TASK_ROWS", 1)  # so that there is more than one task
+            monkeypatch.setattr(matcher, "_TASK_ROWS", 1)  # so that there is more than one task
         else:
             monkeypatch.setattr(supervisor, "_CANCEL_SECONDS", 1.0)
         pipe = self._endless(v2)

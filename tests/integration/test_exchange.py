@@ -23,7 +23,8 @@ from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
 from workers.arrow.schema import arrow_schema
-from workers.model.rewrite_unit import Input, RewriteUnit
+from workers.model.delete_set import ContentFile
+from workers.model.units import RewriteUnit
 from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.machine import Budget, Machine
 from workers.sorting.exchange import Exchange, exchange_rows
@@ -39,7 +40,7 @@ _FILES = 5
 class Batch:
     """A piece whose rows lie in a file of Arrow's own format, which keeps everything."""
 
-    file: Input
+    file: ContentFile
     rows: int = _ROWS
     size: int = 1
 
@@ -58,7 +59,7 @@ class Kept:
                 columns = [_narrowed(batch.column(field.name), field.type) for field in self.schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    look = read
+    read_uncounted = read
 
 
 @dataclass(frozen=True)

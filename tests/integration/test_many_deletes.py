@@ -11,11 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql import SparkSession
 
 from tests.support.enginecase import SMALL, Case
-from workers.deletes import join as match
-from workers.deletes import key_index as keyindex
-from workers.deletes import key_partitions as keyparts
-from workers.deletes import scan
-from workers.deletes.join import Matcher
+from workers.deletes import key_index, matcher
+from workers.deletes.matcher import Matcher
 from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.errors import Stopped
 
@@ -49,34 +46,35 @@ def filled(case: Case, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rows", [1, 4, 100])
 def test_tiny_parts(spark: object, case: Case, monkeypatch: pytest.MonkeyPatch, rows: int, seed: int) -> None:
-    monkeypatch.setattr(keyparts, "_PART_ROWS", rows)
-    monkeypatch.setattr(keyindex, "_SEGMENT_ROWS", 2 * rows)
-    monkeypatch.setattr(keyindex, "_MAPPED_BYTES", 0)
-    monkeypatch.setattr(scan, "_LOOKED_UP_IN_PARTS", 50)
+    monkeypatch.setattr(key_index, "_PART_ROWS", rows)
+    monkeypatch.setattr(key_index, "_SEGMENT_ROWS", 2 * rows)
+    monkeypatch.setattr(key_index, "_MAPPED_BYTES", 0)
+    monkeypatch.setattr(matcher, "_LOOKED_UP_IN_PARTS", 50)
     filled(case, seed)
     assert case.check(spark).new_positions > 50
 
 
 def test_tasks_of_their_own(spark: object, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyparts, "_PART_ROWS", 10)
-    monkeypatch.setattr(match, "_TASK_DELETES", 1)
-    monkeypatch.setattr(scan, "_TASK_ROWS", 1)
+    monkeypatch.setattr(key_index, "_PART_ROWS", 10)
+    monkeypatch.setattr(matcher, "_TASK_DELETES", 1)
+    monkeypatch.setattr(matcher, "_TASK_ROWS", 1)
     filled(case, 7)
     assert case.check(spark).new_positions > 50
 
 
-def matcher(case: Case, spark: object, scratch: Path, cancellation: Cancellation) -> Matcher:
+def matcher_of(case: Case, spark: object, scratch: Path, cancellation: Cancellation) -> Matcher:
     assert isinstance(spark, SparkSession)
     scratch.mkdir()
-    return Matcher(UnitContext(LazySession(spark), PyArrowFileIO(), SMALL, scratch, cancellation), None)
+    context = UnitContext(LazySession(spark), PyArrowFileIO(), SMALL, scratch, cancellation)
+    return Matcher(context, case.unit().deletes)
 
 
 def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyparts, "_PART_ROWS", 10)
+    monkeypatch.setattr(key_index, "_PART_ROWS", 10)
     case, scratch = Case(tmp_path), tmp_path / "scratch"
     case.add([(n, "a", 0) for n in range(100)], 1)
     case.delete((1,), [(n,) for n in range(100)], 2)
-    (work,) = case.unit().matches
+    (work,) = case.unit().deletes.equality
 
     def indexes() -> list[Path]:
         return list(scratch.glob("x/*.index"))
@@ -86,19 +84,19 @@ def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: 
             return len(indexes()) >= 3
 
     with pytest.raises(Stopped):
-        matcher(case, spark, scratch, AfterThree()).removed(work, "x")
+        matcher_of(case, spark, scratch, AfterThree()).match(work, "x")
     assert len(indexes()) == 3
     assert not list(scratch.glob("*.positions"))
 
 
 def test_scratch_holds_each_delete_once(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that has become an index is gone."""
-    monkeypatch.setattr(keyparts, "_PART_ROWS", 10)
+    monkeypatch.setattr(key_index, "_PART_ROWS", 10)
     case, scratch = Case(tmp_path), tmp_path / "scratch"
     case.add([(n, "a", 0) for n in range(100)], 1)
     case.delete((1,), [(n,) for n in range(100)], 2)
-    (work,) = case.unit().matches
-    runs = matcher(case, spark, scratch, Cancellation()).removed(work, "x")
+    (work,) = case.unit().deletes.equality
+    runs = matcher_of(case, spark, scratch, Cancellation()).match(work, "x")
     assert sum(int(run.ends[-1]) for run in runs) == 100
     assert len(list(scratch.glob("x/*.index"))) > 5
     assert not list(scratch.glob("x/*.arrows"))

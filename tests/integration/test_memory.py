@@ -20,14 +20,15 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from producer.common.settings import Settings
 from producer.model.staged import Attempt
 from tasks.lifecycle.stage import budget_of
-from tasks.operations.unit_spec import Conversion
+from tasks.operations.convert.execute import conversion_unit
 from tasks.testing import RowDelta, StreamTable
 from tests.integration.conftest import Create
 from tests.support import plainengine
 from tests.support.rounds import planned
+from workers.deletes.matcher import key_splits
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
-from workers.model.convert_unit import ConversionResult, ConversionUnit
+from workers.model.units import ConversionResult, ConversionUnit
 from workers.operations.convert import convert
 from workers.runtime.machine import Budget
 
@@ -73,7 +74,7 @@ def unit_of(stream: StreamTable, token: str) -> ConversionUnit:
     plan = planned(stream).planned
     (unit,) = plan.units
     attempt = Attempt(unit=unit.header.number, number=0, token=token, host="here", started=0.0)
-    return Conversion(plan.plan, unit, attempt, stream.table.metadata, stream.table).engine_unit()
+    return conversion_unit(plan.plan, unit, attempt, stream.table)
 
 
 def deleted(result: ConversionResult) -> Counter[tuple[str, int]]:
@@ -135,13 +136,15 @@ def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path
     tell: Callable[[int, int], None] = lambda done, files: told.append((done, files))  # noqa: E731
     convert(unit, counting(log), spark, budgets()[kind], scratch, tell)
     opened = Counter(log.read_text().splitlines())
-    assert {opened[delete.path] for match in unit.matches for delete in match.deletes} == {1}
-    assert {opened[position.path] for position in unit.positions} <= {1}
-    assert {opened[target.vector.path] for target in unit.targets if target.vector} <= {1}
-    for target in unit.targets:
-        assert opened[target.path] == sum(target.path in {file.path for file in match.data} for match in unit.matches)
-    assert told[0] == (0, len(unit.targets))
-    assert told[-1] == (len(unit.targets), len(unit.targets))
+    deletes, files = unit.deletes, unit.deletes.data_files
+    assert {opened[delete.path] for some in deletes.equality for delete in some.files} == {1}
+    assert {opened[position.path] for position in deletes.positions} <= {1}
+    assert {opened[file.vector.path] for file in files if file.vector} <= {1}
+    reached = [{split.file.path for split in key_splits(some, files)} for some in deletes.equality]
+    for file in files:
+        assert opened[file.path] == sum(file.path in paths for paths in reached)
+    assert told[0] == (0, len(files))
+    assert told[-1] == (len(files), len(files))
     assert told == sorted(told)
 
 

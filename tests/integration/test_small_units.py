@@ -18,12 +18,12 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 
-import workers.operations.convert, workers.runtime.session, workers.operations.rewrite, workers.deletes.scan
+import workers.operations.convert, workers.runtime.session, workers.operations.rewrite, workers.deletes.matcher
 from producer import Fleet, Settings
 workers.runtime.session._JAVA_FOLDERS = ()
 if sys.argv[2] == "large":
     workers.operations.convert._ALONE_ROWS = workers.operations.rewrite._ALONE_BYTES_COLD = 0
-    workers.deletes.scan._TASK_ROWS = 1
+    workers.deletes.matcher._TASK_ROWS = 1
 
 fleet = Fleet(Settings(_env_file=None, broker_url="", cores=2, heap_mb=512))
 if sys.argv[1] == "convert":

@@ -16,7 +16,7 @@ from tests.interop.test_types import NANOS, VALUES
 from workers.arrow.schema import arrow_schema
 from workers.formats.parquet.data_file_writer import ParquetDataFileWriter
 from workers.formats.row_reader import RowReader
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile, FileSplit
 
 NESTED: dict[str, Type] = {
     "type": "struct",
@@ -57,8 +57,8 @@ def test_metrics_are_those_of_java(bridge: Bridge, warehouse: str, tmp_path: Pat
     read = StaticTable.from_metadata(table.metadata)
     (task,) = read.scan().plan_files()
     java, io, schema = task.file, PyArrowFileIO(), read.schema()
-    source = Input(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
-    batches = list(RowReader(io, schema, None, 1 << 20).read(source))
+    source = ContentFile(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
+    batches = list(RowReader(io, schema, None, 1 << 20).read(FileSplit(source)))
     with ParquetDataFileWriter(
         io, str(tmp_path / "a.parquet"), schema, arrow_schema(schema), read.properties
     ) as writer:
@@ -84,8 +84,8 @@ def test_files_are_no_larger_than_those_of_java(bridge: Bridge, warehouse: str, 
     read = StaticTable.from_metadata(table.metadata)
     (task,) = read.scan().plan_files()
     java, io, schema = task.file, PyArrowFileIO(), read.schema()
-    source = Input(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
-    rows = pa.Table.from_batches(RowReader(io, schema, None, 8 << 20).read(source))
+    source = ContentFile(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
+    rows = pa.Table.from_batches(RowReader(io, schema, None, 8 << 20).read(FileSplit(source)))
     with ParquetDataFileWriter(
         io, str(tmp_path / "f"), schema, arrow_schema(schema), read.metadata.properties
     ) as writer:

@@ -20,7 +20,8 @@ from workers.formats.deletion_vector import DeletionVector
 from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyColumn, KeyFile, Match, Target
+from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, KeyColumn
+from workers.model.units import ConversionResult, ConversionUnit
 from workers.operations.convert import convert
 from workers.runtime.machine import Budget
 from workers.runtime.scratch import scratch
@@ -42,7 +43,7 @@ TINY = replace(SMALL, broadcast_bytes=512, batch_bytes=1, index_bytes=0)
 class _Delete:
     ids: tuple[int, ...]
     is_global: bool
-    file: KeyFile
+    file: ContentFile
     rows: list[Row]
 
 
@@ -54,7 +55,7 @@ class Case:
     version: int = 2
     granularity: Any = "file"
     rows: list[list[Row]] = field(default_factory=list)
-    data: list[KeyFile] = field(default_factory=list)
+    data: list[ContentFile] = field(default_factory=list)
     vectors: dict[int, list[int]] = field(default_factory=dict)
     deletes: list[_Delete] = field(default_factory=list)
     positions: list[tuple[PositionDeleteFile, list[tuple[str, int]]]] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Case:
         """Add a data file; scopes must ascend."""
         path = self.folder / f"data-{len(self.data):04d}.parquet"
         _write(path, COLUMNS, rows, row_group_size)
-        file = KeyFile(len(self.data), str(path), seq, scope, len(rows), path.stat().st_size)
+        file = ContentFile(len(self.data), str(path), seq, scope, len(rows), path.stat().st_size)
         self.rows.append([tuple(row) for row in rows])
         self.data.append(file)
         return str(path)
@@ -73,7 +74,7 @@ class Case:
         path = self.folder / f"delete-{len(self.deletes):04d}.parquet"
         columns = [next(column for column in COLUMNS if column[0] == field_id) for field_id in ids]
         _write(path, columns, rows)
-        file = KeyFile(len(self.deletes), str(path), seq, max(scope, 0), len(rows), path.stat().st_size)
+        file = ContentFile(len(self.deletes), str(path), seq, max(scope, 0), len(rows), path.stat().st_size)
         self.deletes.append(_Delete(ids, scope < 0, file, [tuple(row) for row in rows]))
         return str(path)
 
@@ -99,33 +100,29 @@ class Case:
     def unit(self) -> ConversionUnit:
         """The unit, with vectors written."""
         keys = {column[0]: KeyColumn(column[0], column[3]) for column in COLUMNS}
-        groups: dict[tuple[tuple[int, ...], bool], list[KeyFile]] = {}
+        groups: dict[tuple[tuple[int, ...], bool], list[ContentFile]] = {}
         for delete in self.deletes:
             groups.setdefault((delete.ids, delete.is_global), []).append(delete.file)
         return ConversionUnit(
             name="case",
             format_version=self.version,
-            matches=tuple(
-                Match(tuple(keys[n] for n in ids), is_global, tuple(files), tuple(self.data))
-                for (ids, is_global), files in groups.items()
+            deletes=DeleteSet(
+                data_files=tuple(replace(file, vector=self._write_vector(file)) for file in self.data),
+                equality=tuple(
+                    EqualityDeletes(tuple(keys[n] for n in ids), is_global, tuple(files))
+                    for (ids, is_global), files in groups.items()
+                ),
+                positions=tuple(file for file, _ in self.positions),
+                name_mapping=None,
             ),
-            targets=tuple(
-                Target(
-                    file.index,
-                    file.path,
-                    file.sequence_number,
-                    file.scope,
-                    file.record_count,
-                    str(self.folder / f"out-{file.index:04d}.parquet"),
-                    self._write_vector(file),
-                )
-                for file in self.data
-            ),
-            positions=tuple(file for file, _ in self.positions),
             granularity=self.granularity,
-            scope_destinations={f.scope: str(self.folder / f"scope-{f.scope:04d}.parquet") for f in self.data},
+            destinations=tuple(
+                str(self.folder / f"scope-{scope:04d}.parquet")
+                for scope in range(max((file.scope for file in self.data), default=-1) + 1)
+            )
+            if self.granularity == "partition"
+            else tuple(str(self.folder / f"out-{file.index:04d}.parquet") for file in self.data),
             puffin_destination=str(self.folder / "out-{task}.puffin"),
-            name_mapping=None,
             properties={},
         )
 
@@ -171,7 +168,7 @@ class Case:
                     )
         return found
 
-    def before(self, data: KeyFile) -> set[int]:
+    def before(self, data: ContentFile) -> set[int]:
         """What was deleted of a data file before; position delete files do not count beside a vector."""
         if data.index in self.vectors:
             return set(self.vectors[data.index])
@@ -219,7 +216,7 @@ class Case:
     def _index(self, path: str) -> int:
         return next(file.index for file in self.data if file.path == path)
 
-    def _write_vector(self, file: KeyFile) -> VectorRef | None:
+    def _write_vector(self, file: ContentFile) -> VectorRef | None:
         if file.index not in self.vectors:
             return None
         path = self.folder / f"earlier-{file.index:04d}.puffin"

@@ -26,8 +26,7 @@ from tasks.lifecycle.outcomes import Ended, Stage, Step
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tests.support import plainengine, plainrewriter
-from workers.model.convert_unit import ConversionResult, ConversionUnit
-from workers.model.rewrite_unit import RewriteResult, RewriteUnit
+from workers.model.units import ConversionResult, ConversionUnit, RewriteResult, RewriteUnit
 
 Answer = Callable[[], CommitTableResponse]
 #: What happens to a commit: gets the commit itself, to be called or not.

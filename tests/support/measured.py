@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 
-from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
+from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, KeyColumn
+from workers.model.units import ConversionUnit
 from workers.operations.convert import convert
 from workers.runtime import session
 from workers.runtime.machine import Budget
@@ -35,31 +36,29 @@ def unit(folder: Path, keys: int, rows: int, files: int, version: int) -> Conver
     """
     schema = pa.schema([pa.field("id", pa.int64(), metadata=_ID)])
 
-    def write(name: str, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> KeyFile:
+    def write(name: str, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ContentFile:
         path = folder / f"{name}.parquet"
         table = pa.Table.from_arrays([pa.array(numbers)], schema=schema)
         pq.write_table(table, path, row_group_size=250_000, compression="zstd", use_dictionary=False)
         kind, _, number = name.partition("-")
         sequence_number = 2 if kind == "delete" else 1
-        return KeyFile(int(number), str(path), sequence_number, 0, len(numbers), path.stat().st_size)
+        return ContentFile(int(number), str(path), sequence_number, 0, len(numbers), path.stat().st_size)
 
     random = np.random.default_rng(7)
     deletes = [write(f"delete-{n}", random.permutation(np.arange(n, keys, files)) * 10) for n in range(files)]
     data = [write(f"data-{n}", random.permutation(np.arange(n, rows, files))) for n in range(files)]
-    targets = (
-        Target(file.index, file.path, 1, 0, file.record_count, str(folder / f"{file.index}-deletes.parquet"))
-        for file in sorted(data, key=lambda file: file.path)
-    )
     return ConversionUnit(
         name="measured",
         format_version=version,
-        matches=(Match((KeyColumn(1, LongType()),), True, tuple(deletes), tuple(data)),),
-        targets=tuple(targets),
-        positions=(),
+        deletes=DeleteSet(
+            data_files=tuple(data),
+            equality=(EqualityDeletes((KeyColumn(1, LongType()),), True, tuple(deletes)),),
+            positions=(),
+            name_mapping=None,
+        ),
         granularity="file",
-        scope_destinations={},
+        destinations=tuple(str(folder / f"{file.index}-deletes.parquet") for file in data),
         puffin_destination=str(folder / "{task}.puffin"),
-        name_mapping=None,
         properties={},
     )
 

@@ -23,8 +23,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from producer.model.plan import Scope
 from tests.support.measured import watched
 from workers.arrow.schema import arrow_schema
-from workers.model.convert_unit import ConversionUnit
-from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
+from workers.model.delete_set import ContentFile, DeleteSet
+from workers.model.units import RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite
 from workers.runtime import session
 from workers.runtime.machine import Budget
@@ -48,8 +48,7 @@ def unit(folder: Path, rows: int) -> RewriteUnit:
             writer.write_table(pa.Table.from_arrays([*numbers, texts], schema=schema))
     return RewriteUnit(
         name="measured",
-        deletes=ConversionUnit("measured", 2, (), (), (), "file", {}, "", None, {}),
-        inputs=(Input(0, str(path), 1, 0, rows, path.stat().st_size),),
+        deletes=DeleteSet((ContentFile(0, str(path), 1, 0, rows, path.stat().st_size),), (), (), None),
         schema=SCHEMA,
         lineage=False,
         spec=UNPARTITIONED_PARTITION_SPEC,
@@ -57,7 +56,6 @@ def unit(folder: Path, rows: int) -> RewriteUnit:
         sizes=Sizes(16 * MB, 12 * MB, 28 * MB),
         location=load_location_provider(f"file://{folder}", {}),
         journal=f"file://{folder}/journal",
-        name_mapping=None,
         properties={},
     )
 

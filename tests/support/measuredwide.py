@@ -26,8 +26,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from producer.model.plan import PositionDeleteFile, Scope, SortKey, Strategy
 from tests.support.measured import watched
 from workers.arrow.schema import arrow_schema
-from workers.model.convert_unit import ConversionUnit, KeyColumn, KeyFile, Match, Target
-from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
+from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, KeyColumn
+from workers.model.units import ConversionUnit, RewriteUnit, Sizes
 from workers.operations.convert import convert
 from workers.operations.rewrite import rewrite
 from workers.runtime import session
@@ -66,8 +66,7 @@ def compaction(folder: Path, rows: int, kind: str) -> RewriteUnit:
     )
     return RewriteUnit(
         name="measured",
-        deletes=ConversionUnit("measured", 2, (), (), (), "file", {}, "", None, {}),
-        inputs=(Input(0, str(folder / "data.parquet"), 1, 0, rows, size),),
+        deletes=DeleteSet((ContentFile(0, str(folder / "data.parquet"), 1, 0, rows, size),), (), (), None),
         schema=SCHEMA,
         lineage=False,
         spec=UNPARTITIONED_PARTITION_SPEC,
@@ -75,7 +74,6 @@ def compaction(folder: Path, rows: int, kind: str) -> RewriteUnit:
         sizes=Sizes(128 * MB, 96 * MB, 230 * MB),
         location=load_location_provider(f"file://{folder}", {}),
         journal=f"file://{folder}/journal",
-        name_mapping=None,
         properties={},
         strategy={"binpack": Strategy.BINPACK, "sort": Strategy.SORT, "zorder": Strategy.ZORDER}[kind],
         order=order if kind == "sort" else (),
@@ -111,24 +109,19 @@ def conversion(folder: Path, rows: int, kind: str) -> ConversionUnit:
         some = TEXTS.slice(3, 1).dictionary_encode() if kind == "data-keys" else texts(rows)
         file(delete, deleted, some)
         keys, file_of_keys = (KeyColumn(2, StringType()),), delete
-    matches = (
-        Match(
-            keys,
-            True,
-            (KeyFile(0, str(file_of_keys), 2, 0, deleted, file_of_keys.stat().st_size),),
-            (KeyFile(0, str(data), 1, 0, count, data.stat().st_size),),
-        ),
-    )
+    delete_file = ContentFile(0, str(file_of_keys), 2, 0, deleted, file_of_keys.stat().st_size)
     return ConversionUnit(
         name="measured",
         format_version=2,
-        matches=matches,
-        targets=(Target(0, str(data), 1, 0, count, str(folder / "0-deletes.parquet")),),
-        positions=positions,
+        deletes=DeleteSet(
+            data_files=(ContentFile(0, str(data), 1, 0, count, data.stat().st_size),),
+            equality=(EqualityDeletes(keys, True, (delete_file,)),),
+            positions=positions,
+            name_mapping=None,
+        ),
         granularity="file",
-        scope_destinations={},
+        destinations=(str(folder / "0-deletes.parquet"),),
         puffin_destination=str(folder / "{task}.puffin"),
-        name_mapping=None,
         properties={},
     )
 

@@ -16,7 +16,8 @@ from workers.formats.deletion_vector import DeletionVector
 from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import ConversionResult, ConversionUnit, KeyFile, Match, Target
+from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes
+from workers.model.units import ConversionResult, ConversionUnit
 
 Key = tuple[Any, ...]
 
@@ -30,46 +31,45 @@ def convert(
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionResult:
     """Does what ``workers.operations.convert.convert`` does, for top-level key columns of files with field ids."""
-    found: dict[int, set[int]] = defaultdict(set)
-    for each in unit.matches:
-        match(each, io, found)
-    paths = {file.path: named(io, file.path) for file in unit.positions}
-    before = {target.index: deleted_before(unit, target, paths, io) for target in unit.targets}
+    deletes, version_3 = unit.deletes, unit.format_version >= 3
+    found = matched(deletes, io)
+    paths = {file.path: named(io, file.path) for file in deletes.positions}
+    before = {file.index: deleted_before(deletes, file, paths, io) for file in deletes.data_files}
     fresh = {index: positions - before[index] for index, positions in sorted(found.items())}
-    changed = [target for target in unit.targets if fresh.get(target.index)]
-    version_3 = unit.format_version >= 3
-    vectors = _vectors(unit, io, changed, fresh, before) if version_3 else ()
-    deletes = () if version_3 else tuple(_deletes(unit, io, changed, fresh))
+    changed = [file for file in deletes.data_files if fresh.get(file.index)]
     if progress is not None:
-        progress(len(unit.targets), len(unit.targets))
+        progress(len(deletes.data_files), len(deletes.data_files))
     return ConversionResult(
-        deletes=deletes,
-        vectors=vectors,
-        named={path: tuple(sorted(positions)) for path, positions in paths.items()},
-        rows_read=sum(file.record_count for match in unit.matches for file in match.data),
+        deletes=() if version_3 else tuple(_deletes(unit, io, changed, fresh)),
+        vectors=_vectors(unit, io, changed, fresh, before) if version_3 else (),
+        named=named_by(deletes, paths) if version_3 else {},
+        rows_read=sum(file.record_count for file in deletes.data_files),
         new_positions=sum(len(positions) for positions in fresh.values()),
     )
 
 
-def match(one: Match, io: FileIO, found: dict[int, set[int]]) -> None:
-    """Find the rows that one set of equality ids deletes, by the index of their data file."""
-    newest: dict[tuple[int | None, Key], int] = {}
-    for delete in one.deletes:
-        for key in _keys(one, delete, io):
-            place = None if one.is_global else delete.scope, key
-            newest[place] = max(newest.get(place, 0), delete.sequence_number)
-    for file in one.data:
-        for position, key in enumerate(_keys(one, file, io)):
-            if file.sequence_number < newest.get((None if one.is_global else file.scope, key), 0):
-                found[file.index].add(position)
+def matched(deletes: DeleteSet, io: FileIO) -> dict[int, set[int]]:
+    """The rows that equality deletes remove, by the index of their data file."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for some in deletes.equality:
+        newest: dict[tuple[int | None, Key], int] = {}
+        for delete in some.files:
+            for key in _keys(some, delete, io):
+                place = None if some.is_global else delete.scope, key
+                newest[place] = max(newest.get(place, 0), delete.sequence_number)
+        for file in deletes.data_files:
+            for position, key in enumerate(_keys(some, file, io)):
+                if file.sequence_number < newest.get((None if some.is_global else file.scope, key), 0):
+                    found[file.index].add(position)
+    return found
 
 
-def _keys(match: Match, file: KeyFile, io: FileIO) -> list[Key]:
+def _keys(some: EqualityDeletes, file: ContentFile, io: FileIO) -> list[Key]:
     with io.new_input(file.path).open() as stream:
         rows = pq.read_table(stream)
     ids = {(field.metadata or {}).get(b"PARQUET:field_id"): index for index, field in enumerate(rows.schema)}
     columns = []
-    for column in match.columns:
+    for column in some.columns:
         index = ids.get(str(column.field_id).encode())
         missing = file.constants.get(column.field_id, column.default)
         columns.append(rows.column(index).to_pylist() if index is not None else [missing] * rows.num_rows)
@@ -85,25 +85,32 @@ def named(io: FileIO, path: str) -> dict[str, set[int]]:
     return found
 
 
-def deleted_before(unit: ConversionUnit, target: Target, paths: dict[str, dict[str, set[int]]], io: FileIO) -> set[int]:
+def named_by(deletes: DeleteSet, paths: dict[str, dict[str, set[int]]]) -> dict[str, tuple[str, ...]]:
+    """The data files that each position delete file of several names."""
+    return {file.path: tuple(sorted(paths[file.path])) for file in deletes.positions if file.referenced is None}
+
+
+def deleted_before(
+    deletes: DeleteSet, data_file: ContentFile, paths: dict[str, dict[str, set[int]]], io: FileIO
+) -> set[int]:
     """The positions of a data file that a vector or position deletes had."""
-    if target.vector is not None:
-        return set(read_vector(io, target.vector, target.path).positions().tolist())
+    if data_file.vector is not None:
+        return set(read_vector(io, data_file.vector, data_file.path).positions().tolist())
     return {
         position
-        for file in unit.positions
-        if file.scope == target.scope and file.sequence_number >= target.sequence_number
-        for position in paths[file.path].get(target.path, ())
+        for file in deletes.positions
+        if file.scope == data_file.scope and file.sequence_number >= data_file.sequence_number
+        for position in paths[file.path].get(data_file.path, ())
     }
 
 
 def _deletes(
-    unit: ConversionUnit, io: FileIO, changed: Iterable[Target], fresh: dict[int, set[int]]
+    unit: ConversionUnit, io: FileIO, changed: Iterable[ContentFile], fresh: dict[int, set[int]]
 ) -> Iterable[StagedDeleteFile]:
-    files: dict[str, list[Target]] = defaultdict(list)
+    files: dict[str, list[ContentFile]] = defaultdict(list)
     for target in changed:
         wide = unit.granularity == "partition"
-        files[unit.scope_destinations[target.scope] if wide else target.destination].append(target)
+        files[unit.destinations[target.scope if wide else target.index]].append(target)
     for path, targets in files.items():
         with ParquetPositionDeleteWriter(io, path, unit.properties) as writer:
             for target in targets:
@@ -114,7 +121,7 @@ def _deletes(
 def _vectors(
     unit: ConversionUnit,
     io: FileIO,
-    changed: Iterable[Target],
+    changed: Iterable[ContentFile],
     fresh: dict[int, set[int]],
     before: dict[int, set[int]],
 ) -> tuple[StagedVector, ...]:

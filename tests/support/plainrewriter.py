@@ -20,7 +20,8 @@ from producer.model.staged import StagedDataFile
 from tasks.testing.files import split_by_partition, write_parquet
 from tests.support import plainengine
 from workers.formats.output_files import Journal
-from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit
+from workers.model.delete_set import ContentFile
+from workers.model.units import RewriteResult, RewriteUnit
 from workers.operations.rewrite import number_scopes
 
 _LINEAGE = (
@@ -41,11 +42,9 @@ def rewrite(
 
     It writes one file for each partition, as rows come.
     """
-    found: dict[int, set[int]] = defaultdict(set)
-    for match in unit.deletes.matches:
-        plainengine.match(match, io, found)
+    found = plainengine.matched(unit.deletes, io)
     named = {file.path: plainengine.named(io, file.path) for file in unit.deletes.positions}
-    before = {t.index: plainengine.deleted_before(unit.deletes, t, named, io) for t in unit.deletes.targets}
+    before = {file.index: plainengine.deleted_before(unit.deletes, file, named, io) for file in unit.inputs}
     schema = Schema(*unit.schema.fields, *(_LINEAGE if unit.lineage else ()), schema_id=unit.schema.schema_id)
     parts: dict[Scope, list[pa.Table]] = defaultdict(list)
     deleted = 0
@@ -67,11 +66,11 @@ def rewrite(
         files=written,
         read_rows=sum(file.record_count for file in unit.inputs),
         deleted_rows=deleted,
-        named={path: tuple(sorted(targets)) for path, targets in named.items()},
+        named=plainengine.named_by(unit.deletes, named),
     )
 
 
-def _rows(unit: RewriteUnit, file: Input, schema: Schema, io: FileIO) -> pa.Table:
+def _rows(unit: RewriteUnit, file: ContentFile, schema: Schema, io: FileIO) -> pa.Table:
     with io.new_input(file.path).open() as stream:
         read = pq.read_table(stream)
     ids = {int((field.metadata or {}).get(b"PARQUET:field_id", 0)): index for index, field in enumerate(read.schema)}
@@ -87,13 +86,13 @@ def _rows(unit: RewriteUnit, file: Input, schema: Schema, io: FileIO) -> pa.Tabl
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, arrow, strict=True)], schema=arrow)
 
 
-def _inherited(file: Input, field: NestedField, position: int, stored: int | None) -> int | None:
+def _inherited(file: ContentFile, field: NestedField, position: int, stored: int | None) -> int | None:
     if stored is not None or file.first_row_id is None:
         return stored
     return file.first_row_id + position if field is _LINEAGE[0] else file.sequence_number
 
 
-def _routed(unit: RewriteUnit, file: Input, rows: pa.Table) -> Iterable[tuple[Scope, pa.Table]]:
+def _routed(unit: RewriteUnit, file: ContentFile, rows: pa.Table) -> Iterable[tuple[Scope, pa.Table]]:
     if (partition := unit.scopes[file.scope]) is not None:
         yield partition, rows
         return

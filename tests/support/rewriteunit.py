@@ -32,8 +32,8 @@ from pyiceberg.types import (
 )
 
 from producer.model.plan import Scope
-from workers.model.convert_unit import ConversionUnit
-from workers.model.rewrite_unit import Input, RewriteUnit, Sizes
+from workers.model.delete_set import ContentFile, DeleteSet
+from workers.model.units import RewriteUnit, Sizes
 
 #: Of :data:`tests.support.rows.EVERYTHING`.
 SCHEMA = Schema(
@@ -97,18 +97,16 @@ SCHEMA = Schema(
 def rewrite_unit(files: int = 1, **options: Any) -> RewriteUnit:
     """A unit of so many inputs, dealt to its scopes in turn; ``options`` are fields of it."""
     scopes = options.setdefault("scopes", (Scope(spec_id=0, values=(), label=""),))
-    inputs = tuple(Input(index, f"file-{index}", 1, index % len(scopes), 1000, 1 << 20) for index in range(files))
+    inputs = tuple(ContentFile(index, f"file-{index}", 1, index % len(scopes), 1000, 1 << 20) for index in range(files))
     plain: dict[str, Any] = {
         "name": "unit",
-        "deletes": ConversionUnit("unit", 2, (), (), (), "file", {}, "", None, {}),
-        "inputs": inputs,
+        "deletes": DeleteSet(data_files=inputs, equality=(), positions=(), name_mapping=None),
         "schema": SCHEMA,
         "lineage": False,
         "spec": UNPARTITIONED_PARTITION_SPEC,
         "sizes": Sizes(1 << 20, 1 << 19, 1 << 21),
         "location": load_location_provider("file:///nowhere", {}),
         "journal": "",
-        "name_mapping": None,
         "properties": {},
     }
     return RewriteUnit(**(plain | options))

@@ -13,8 +13,8 @@ from producer.planning.units import PlanWithUnits
 from tasks.job.branch_head import BranchHead
 from tasks.operations.compact.since import DeletesSince
 from tasks.operations.convert.conflicts import Decision, decide
+from tasks.operations.convert.execute import conversion_unit, staged_conversion
 from tasks.operations.outdated import outdated_files
-from tasks.operations.unit_spec import Conversion
 from tasks.testing import StreamTable
 from tests.support.plainengine import convert
 
@@ -35,9 +35,8 @@ class Round:
                 attempt = Attempt(
                     unit=unit.header.number, number=0, token=secrets.token_hex(4), host="here", started=0.0
                 )
-                conversion = Conversion(self.planned.plan, unit, attempt, table.metadata, table)
-                result = convert(conversion.engine_unit(), table.io)
-                self.staged[unit.header.number] = conversion.staged(result)
+                result = convert(conversion_unit(self.planned.plan, unit, attempt, table), table.io)
+                self.staged[unit.header.number] = staged_conversion(unit, attempt, result)
         return self
 
     def head(self) -> BranchHead:

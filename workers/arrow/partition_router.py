@@ -17,7 +17,8 @@ from producer.model.partition_values import decode_value, encode_value, path_sch
 from producer.model.plan import Scope
 from workers.arrow.fields import Accessor, bits
 from workers.arrow.transforms import apply_transform
-from workers.model.rewrite_unit import Input, RewriteUnit
+from workers.model.delete_set import ContentFile
+from workers.model.units import RewriteUnit
 
 #: In texts; neither is a hexadecimal digit.
 _SEPARATOR: Final = ","
@@ -71,7 +72,7 @@ class PartitionRouter:
         types = {id_: unit.schema.find_type(id_) for id_ in unit.schema.field_ids}
         return cls(unit.spec, path_schema(unit.spec, types.get), columns, unit.scopes, known)
 
-    def texts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
+    def texts(self, file: ContentFile, batch: pa.RecordBatch) -> pa.Array:
         """Return the partition of each row of a file, as text.
 
         Raises:
@@ -85,7 +86,7 @@ class PartitionRouter:
             return pa.repeat(_SEPARATOR.join(_NULL for _ in found), batch.num_rows)
         return pc.binary_join_element_wise(*found, _SEPARATOR)
 
-    def encoded(self, file: Input, batch: pa.RecordBatch) -> pa.DictionaryArray:
+    def encoded(self, file: ContentFile, batch: pa.RecordBatch) -> pa.DictionaryArray:
         """Return the same as :meth:`texts`, dictionary-encoded; raises the same."""
         scope = self.scopes[file.scope]
         if scope is None:

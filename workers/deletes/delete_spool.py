@@ -1,7 +1,7 @@
-"""The delete side of a match: every equality delete file is read once, into parts in scratch, whatever its size.
+"""The spool of equality deletes: every delete file is read once, into parts in scratch, whatever its size.
 
-Besides the keys themselves this leaves what the data side needs to drop most rows early: a filter of the keys and
-their bounds. Memory does not grow with the number of deletes.
+Beside the keys lies what drops most data rows early: a filter of the keys, and their bounds. Memory does not grow with
+the number of deletes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from workers.arrow.canonical import canonical_type, spark_type
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
-from workers.deletes.key_index import same_keys
-from workers.deletes.key_partitions import PartWriter, part_count
+from workers.deletes.key_index import PartWriter, part_count, same_keys
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.key_reader import KeyBatch, KeyReader
-from workers.model.convert_unit import KeyColumn, KeyFile, Match
+from workers.model.delete_set import ContentFile, EqualityDeletes, FileSplit, KeyColumn
 from workers.runtime.context import Cancellation
 from workers.runtime.machine import Budget
 
@@ -38,11 +37,11 @@ _ROW_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """The deletes of one match in scratch: rows of ``hash, scope, seq, k0, …`` in canonical form."""
+    """The deletes of one set of equality ids in scratch: rows of ``hash, scope, seq, k0, …`` in canonical form."""
 
     #: Arrow streams of the parts that hold any.
     paths: tuple[Path, ...]
-    #: How many parts keys are dealt to by their hashes.
+    #: The number of parts, those without deletes included.
     parts: int
     #: File of the :class:`KeyFilter` of all keys.
     filter: Path
@@ -65,112 +64,114 @@ class Spool:
 
 
 def key_names(columns: Sequence[KeyColumn]) -> list[str]:
-    """Names of the key columns in frames."""
+    """Return the names of the key columns in frames."""
     return [f"k{index}" for index in range(len(columns))]
 
 
 def arrow_schema(columns: Sequence[KeyColumn]) -> pa.Schema:
-    """What a spool holds besides the hashes of its keys."""
+    """Return the schema of a spool without the hashes of its keys."""
     keys = [(name, canonical_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
     return pa.schema([("scope", pa.int32()), ("seq", pa.int64()), *keys])
 
 
 def spark_schema(columns: Sequence[KeyColumn]) -> str:
-    """The same as Spark's DDL names it."""
+    """Return the same schema as Spark's DDL."""
     keys = (f"{name} {spark_type(column.type)}" for name, column in zip(key_names(columns), columns, strict=True))
     return ", ".join(("scope int", "seq bigint", *keys))
 
 
-def key_hashes(is_global: bool, file: KeyFile, columns: Sequence[pa.Array]) -> Hashes:
-    """Hashes under which a file's keys are in the filter; those of a scoped delete reach its own scope only."""
+def key_hashes(is_global: bool, file: ContentFile, columns: Sequence[pa.Array]) -> Hashes:
+    """Return the hashes of a file's keys in the filter; those of a scoped delete are those of its scope only."""
     return hash_keys(columns, _seed(is_global, file))
 
 
-def part_hashes(is_global: bool, file: KeyFile, columns: Sequence[pa.Array], hashes: Hashes) -> Hashes:
-    """Hashes by which a file's keys are dealt to parts and looked up in them, from those of the filter."""
+def part_hashes(is_global: bool, file: ContentFile, columns: Sequence[pa.Array], hashes: Hashes) -> Hashes:
+    """Return the hashes by which a file's keys are partitioned and looked up, from those of the filter."""
     return whole_hashes(columns, _seed(is_global, file), hashes)
 
 
-def _seed(is_global: bool, file: KeyFile) -> int:
+def _seed(is_global: bool, file: ContentFile) -> int:
     return 0 if is_global else file.scope + 1
 
 
-def spool(match: Match, reader: KeyReader, folder: Path, budget: Budget, cancellation: Cancellation) -> Spool:
-    """Read all delete files of a match into a folder.
+def spool(
+    deletes: EqualityDeletes, reader: KeyReader, folder: Path, budget: Budget, cancellation: Cancellation
+) -> Spool:
+    """Read all delete files into a folder.
 
     Raises:
         CorruptFile, UnsupportedFile: a delete file cannot be used.
         Stopped: The work is cancelled.
     """
     folder.mkdir()
-    readers = min(_READERS, len(match.deletes))
+    readers = min(_READERS, len(deletes.files))
     reader = replace(reader, batch_bytes=max(1 << 20, reader.batch_bytes // readers))
-    expected = sum(file.record_count for file in match.deletes)
+    expected = sum(file.record_count for file in deletes.files)
     keys = KeyFilter.create(folder / "filter", expected, budget.broadcast_bytes)
     lock = threading.Lock()
-    schema = pa.schema([("hash", pa.uint64()), *arrow_schema(match.columns)])
+    schema = pa.schema([("hash", pa.uint64()), *arrow_schema(deletes.columns)])
     parts = PartWriter(folder, schema, part_count(expected))
 
-    def read(file: KeyFile) -> _Seen:
-        seen, distinct = _Seen(), Distinct(reader.batch_bytes)
-        for batch in reader.read(file, required=True):
+    def read(file: ContentFile) -> _FileSummary:
+        summary, distinct = _FileSummary(), Distinct(reader.batch_bytes)
+        for batch in reader.read(FileSplit(file), required=True):
             cancellation.check()
-            hashes = key_hashes(match.is_global, file, batch.columns)
+            hashes = key_hashes(deletes.is_global, file, batch.columns)
             with lock:
                 keys.add(hashes)
-            hashes = part_hashes(match.is_global, file, batch.columns, hashes)
+            hashes = part_hashes(deletes.is_global, file, batch.columns, hashes)
             for rows in distinct.add(_rows(schema, hashes, file, batch)):
                 parts.write(rows)
-                seen.keep(rows)
-            seen.add(match.columns, batch)
-        for rows in distinct.rest():
+                summary.add_rows(rows)
+            summary.add_bounds(deletes.columns, batch)
+        for rows in distinct.flush():
             parts.write(rows)
-            seen.keep(rows)
-        return seen
+            summary.add_rows(rows)
+        return summary
 
     pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
     try:
-        seen = list(pool.map(read, match.deletes))
+        files = list(pool.map(read, deletes.files))
     finally:
         pool.shutdown(cancel_futures=True)
         paths = parts.close()
-    rows = sum(file.rows for file in seen)
+    rows = sum(file.rows for file in files)
     return Spool(
         paths=paths,
         parts=len(parts.paths),
         filter=folder / "filter",
-        bounds=_union([file.bounds for file in seen if file.bounds], len(match.columns)),
+        bounds=_union([file.bounds for file in files if file.bounds], len(deletes.columns)),
         rows=rows,
-        bytes=sum(file.bytes for file in seen),
+        bytes=sum(file.bytes for file in files),
         distinct=keys.distinct(rows),
     )
 
 
-def _rows(schema: pa.Schema, hashes: Hashes, file: KeyFile, batch: KeyBatch) -> pa.RecordBatch:
+def _rows(schema: pa.Schema, hashes: Hashes, file: ContentFile, batch: KeyBatch) -> pa.RecordBatch:
     scope = pa.array(np.full(hashes.size, file.scope, np.int32))
     seq = pa.array(np.full(hashes.size, file.sequence_number, np.int64))
     return pa.RecordBatch.from_arrays([pa.array(hashes), scope, seq, *batch.columns], schema=schema)
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What a delete file was found to hold: bounds of all keys, and what went into scratch."""
+class _FileSummary:
+    """Of one delete file: the bounds of all keys, and the rows and bytes of keys that went into scratch."""
 
     rows: int = 0
     bytes: int = 0
     bounds: tuple[Bounds | None, ...] = ()
 
-    def add(self, columns: tuple[KeyColumn, ...], batch: KeyBatch) -> None:
+    def add_bounds(self, columns: tuple[KeyColumn, ...], batch: KeyBatch) -> None:
         bounds = bounds_of(columns, batch.columns)
         self.bounds = _union([self.bounds, bounds], len(bounds)) if self.bounds else bounds
 
-    def keep(self, rows: pa.RecordBatch) -> None:
+    def add_rows(self, rows: pa.RecordBatch) -> None:
         self.rows += rows.num_rows
         self.bytes += sum(array.nbytes for array in rows.columns[_KEYS:])
 
 
 def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[Bounds | None, ...]:
-    """Bounds of each column over all; None as soon as one is unknown."""
+    """Return the bounds of each column over all; None as soon as one is unknown."""
     merged: list[Bounds | None] = []
     for index in range(columns):
         known = [bounds[index] for bounds in several]
@@ -182,12 +183,12 @@ def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[
 
 
 class Distinct:
-    """Gathers deletes of one file, whose scope and sequence number are the same, and drops what repeats.
+    """Drops repeated deletes of one file, whose scope and sequence number are the same.
 
     Deletes of short keys pass as they are. Keys that come again after others have filled the memory pass again.
 
     Args:
-        most_bytes: What is gathered, about.
+        most_bytes: Bytes of deletes that wait to be compared, about.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -196,33 +197,33 @@ class Distinct:
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of ``hash, scope, seq, k0, …``; give those that need not wait."""
+        """Add rows of ``hash, scope, seq, k0, …``, and yield those that need not wait."""
         if rows.nbytes < _WIDE * rows.num_rows:
             yield rows
             return
-        self._waiting.append(_once(rows))
+        self._waiting.append(_deduplicate(rows))
         self._bytes += self._waiting[-1].nbytes
         if self._bytes < self._most:
             return
-        together = _once(pa.concat_batches(self._waiting))
+        together = _deduplicate(pa.concat_batches(self._waiting))
         self._waiting, self._bytes = [together], together.nbytes
         if self._bytes >= self._most // 2:
-            yield from self.rest()
+            yield from self.flush()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """Give what waits."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that wait."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if waiting:
-            yield _once(pa.concat_batches(waiting))
+            yield _deduplicate(pa.concat_batches(waiting))
 
 
-def _once(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows whose key is not that of the first row of the same hash, and that first row."""
+def _deduplicate(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows without those whose key is that of the first row of the same hash."""
     _, firsts, which = np.unique(rows["hash"].to_numpy(), return_index=True, return_inverse=True)
     if len(firsts) == rows.num_rows:
         return rows
     again = np.flatnonzero(firsts[which] != np.arange(rows.num_rows))
     keep = np.ones(rows.num_rows, dtype=bool)
-    keys = rows.columns[3:]
+    keys = rows.columns[_KEYS:]
     keep[again] = ~same_keys(keys, firsts[which[again]], keys, again)
     return rows.filter(pa.array(keep))

@@ -1,14 +1,18 @@
-"""The deletes of a match as an index: it says exactly which rows of data files they remove.
+"""Equality deletes in scratch, partitioned by the hashes of their keys, and as an index that rows are looked up in.
 
-It has a file for each part of the deletes, in which keys lie in the order of their hashes. A row is looked up in the
-part of its hash, and then compared value by value, so that keys whose hashes collide are told apart. Tasks map the
-files, and give back the pages of a large index part by part: what it takes of memory does not grow with the deletes.
+A part holds the deletes of one range of hashes. So a row can only be deleted by the part of its own hash, and each part
+is small enough to be sorted in memory, however many deletes there are.
+
+The index has a file for each part, in which keys lie in the order of their hashes. A row that is found in the part of
+its hash is compared value by value, so that keys whose hashes collide are told apart. Tasks map the files, and give
+back the pages of a large index part by part: what it takes of memory does not grow with the deletes.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -19,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workers.deletes.bloom_filter import Hashes
-from workers.deletes.key_partitions import parts_of, read_part
 from workers.runtime.parallel import coalesce_batches
 
 Mask = npt.NDArray[np.bool_]
@@ -33,6 +36,73 @@ _SEGMENT_BYTES: Final = 32 << 20
 #: A smaller index stays mapped; of a larger one a task holds the pages of one part at a time.
 _MAPPED_BYTES: Final = 32 << 20
 _SUFFIX: Final = ".index"
+#: Deletes of one part, about.
+_PART_ROWS: Final = 1 << 18
+#: Each part is an open file.
+_MOST_PARTS: Final = 256
+_HALF: Final = np.uint64(32)
+
+
+def part_count(rows: int) -> int:
+    """Return the number of parts for a number of deletes."""
+    return max(1, min(_MOST_PARTS, -(-rows // _PART_ROWS)))
+
+
+def parts_of(hashes: Hashes, parts: int) -> npt.NDArray[np.uint16]:
+    """Return the part of each hash; it ascends with the hash."""
+    return ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
+
+
+class PartWriter:
+    """Writes the parts, one Arrow stream each; threads may share it.
+
+    Args:
+        folder: Where the streams are made.
+        schema: Of the rows, whose first column is the hash.
+        parts: How many there are.
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, parts: int) -> None:
+        self.paths = [folder / f"{number}.arrows" for number in range(parts)]
+        self._streams: list[pa.RecordBatchStreamWriter] = []
+        self._locks = [threading.Lock() for _ in range(parts)]
+        self._rows = [0] * parts
+        try:
+            for path in self.paths:
+                self._streams.append(pa.ipc.new_stream(str(path), schema))
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write each row into its part."""
+        parts = len(self._streams)
+        numbers = parts_of(rows.column(0).to_numpy(), parts)
+        if parts > 1:
+            rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+        counts = np.bincount(numbers, minlength=parts)
+        starts = np.cumsum(counts) - counts
+        for part in np.flatnonzero(counts).tolist():
+            some = rows.slice(starts[part], counts[part])
+            with self._locks[part]:
+                self._streams[part].write_batch(some)
+                self._rows[part] += some.num_rows
+
+    def close(self) -> tuple[Path, ...]:
+        """End all streams, delete those without rows, and return the others, ascending by part."""
+        for stream in self._streams:
+            stream.close()
+        for path, rows in zip(self.paths, self._rows, strict=True):
+            if not rows:
+                path.unlink(missing_ok=True)
+        return tuple(path for path, rows in zip(self.paths, self._rows, strict=True) if rows)
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a part, mapped into memory a batch at a time; all columns by default."""
+    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+        for batch in stream:
+            yield batch if columns is None else batch.select(columns)
 
 
 def write_index(part: Path, is_global: bool) -> None:
@@ -53,7 +123,7 @@ class KeyIndex:
 
     Args:
         paths: The parts of the spool that it was made of.
-        parts: How many parts keys are dealt to.
+        parts: The number of parts, those without deletes included.
         is_global: Whether deletes reach all scopes.
     """
 
@@ -64,10 +134,10 @@ class KeyIndex:
         self.stays_mapped = sum(path.stat().st_size for path in files.values()) <= _MAPPED_BYTES
 
     def removes(self, hashes: Hashes, keys: Sequence[pa.Array], scopes: Rows, numbers: Rows) -> Mask:
-        """For each row of data files, whether a delete of its key is newer than its file.
+        """Return for each row of data files whether a delete of its key is newer than its file.
 
         Args:
-            hashes: Of the rows' keys, as they are dealt to parts.
+            hashes: Of the rows' keys, as they are partitioned by.
             keys: Canonical key columns of the rows.
             scopes: Of each row's file.
             numbers: The data sequence number of each row's file.
@@ -83,7 +153,7 @@ class KeyIndex:
                 for segment in part.segments:
                     segment.mark(removed, hashes[start:end], rows, keys, scopes, numbers)
                 if not self.stays_mapped:
-                    part.give_back()
+                    part.release()
             start = end
         return removed
 
@@ -105,7 +175,7 @@ class _Part:
         file = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._pages)))
         return [_Segment(file.get_batch(number), self._is_global) for number in range(file.num_record_batches)]
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the kernel take the pages from this process; they are there again when they are looked at."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._pages.madvise(mmap.MADV_DONTNEED)

@@ -106,37 +106,37 @@ class PositionRunWriter:
             self.add(file, run)
 
 
-def written(rows: DataFrame, scratch: Path, name: str) -> list[PositionRuns]:
-    """The rows of a frame ``file, pos``, in files of scratch that begin with ``name``; no run has a row twice."""
+def write_runs(rows: DataFrame, scratch: Path, name: str) -> list[PositionRuns]:
+    """Write the rows of a frame ``file, pos`` into files of scratch that begin with ``name``; no run repeats a row."""
 
-    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[PositionRuns]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[PositionRuns]:
         with PositionRunWriter(scratch / f"{name}-{token_hex(8)}.positions") as writer:
             for batch in batches:
                 writer.add_rows(batch.column("file").to_numpy(), batch.column("pos").to_numpy())
             yield writer.close()
 
-    return map_partitions(rows, scratch, keep)
+    return map_partitions(rows, scratch, write)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PositionBatch:
     """Consecutive positions of one data file, ascending and distinct, and which of them were deleted before."""
 
-    target: int
+    file: int
     positions: Positions
     before: npt.NDArray[np.bool_]
 
 
-class Gone:
+class DeletedPositions:
     """The rows of data files that deletes remove, put together from runs.
 
     Args:
-        fresh: What equality deletes remove.
+        matched: What equality deletes remove.
         before: What was deleted by position before.
     """
 
-    def __init__(self, fresh: Sequence[PositionRuns], before: Sequence[PositionRuns]) -> None:
-        sources = [*fresh, *before]
+    def __init__(self, matched: Sequence[PositionRuns], before: Sequence[PositionRuns]) -> None:
+        sources = [*matched, *before]
         self._paths = [runs.path for runs in sources]
         counts = [runs.files.size for runs in sources]
         files = np.concatenate([np.empty(0, np.int32), *(runs.files for runs in sources)])
@@ -146,36 +146,36 @@ class Gone:
         self._ends = np.concatenate([np.empty(0, np.int64), *(runs.ends for runs in sources)])[order]
         starts = (np.concatenate([[0], runs.ends[:-1]]) for runs in sources if runs.ends.size)
         self._starts = np.concatenate([np.empty(0, np.int64), *starts])[order]
-        self._fresh = self._sources < len(fresh)
+        self._is_match = self._sources < len(matched)
 
-    def counts(self, *, fresh: bool = False) -> dict[int, int]:
-        """How many positions each data file has, about, ascending by data file.
+    def counts(self, *, matched: bool = False) -> dict[int, int]:
+        """Return how many positions each data file has, about, ascending by data file.
 
         Args:
-            fresh: Only files that equality deletes remove rows of, and these rows.
+            matched: Only files that equality deletes remove rows of, and these rows.
         """
-        chosen = self._fresh if fresh else np.ones(self._files.size, dtype=bool)
+        chosen = self._is_match if matched else np.ones(self._files.size, dtype=bool)
         files, where = np.unique(self._files[chosen], return_inverse=True)
         sizes = np.bincount(where, weights=(self._ends - self._starts)[chosen], minlength=files.size)
         return dict(zip(files.tolist(), sizes.astype(np.int64).tolist(), strict=True))
 
-    def read(self, file: int) -> Iterator[Run]:
-        """The positions of a data file, ascending and distinct; a bounded number of them at a time."""
+    def read(self, file: int) -> Iterator[PositionBatch]:
+        """Yield the positions of a data file, ascending and distinct; a bounded number of them at a time."""
         first, end = np.searchsorted(self._files, [file, file + 1])
         runs = [self._run(number) for number in range(first, end)]
-        fresh = self._fresh[first:end]
+        is_match = self._is_match[first:end]
         if sum(run.size for run in runs) <= _WINDOW:
-            yield from _together(file, runs, fresh)
+            yield from _merge(file, runs, is_match)
             return
         each = max(1, _WINDOW // len(runs))
         while any(run.size for run in runs):
             upper = min(run[min(each, run.size) - 1] for run in runs if run.size)
             cuts = [int(np.searchsorted(run, upper, side="right")) for run in runs]
-            yield from _together(file, [run[:cut] for run, cut in zip(runs, cuts, strict=True)], fresh)
+            yield from _merge(file, [run[:cut] for run, cut in zip(runs, cuts, strict=True)], is_match)
             runs = [run[cut:] for run, cut in zip(runs, cuts, strict=True)]
 
     def _run(self, number: int) -> Positions:
-        """Read where it is short, mapped where it is long."""
+        """Return a run: read where it is short, mapped where it is long."""
         path, start = self._paths[self._sources[number]], int(self._starts[number])
         size = int(self._ends[number]) - start
         if size <= _WINDOW:
@@ -183,15 +183,15 @@ class Gone:
         return np.memmap(path, np.int64, "r", start * _WIDTH, (size,))
 
 
-def _together(file: int, runs: Sequence[Positions], fresh: npt.NDArray[np.bool_]) -> Iterator[Run]:
-    found = _union([run for run, is_fresh in zip(runs, fresh, strict=True) if is_fresh])
-    before = _union([run for run, is_fresh in zip(runs, fresh, strict=True) if not is_fresh])
+def _merge(file: int, runs: Sequence[Positions], is_match: npt.NDArray[np.bool_]) -> Iterator[PositionBatch]:
+    matched = _union([run for run, match in zip(runs, is_match, strict=True) if match])
+    before = _union([run for run, match in zip(runs, is_match, strict=True) if not match])
     if not before.size:
-        if found.size:
-            yield Run(file, found, np.zeros(found.size, dtype=bool))
+        if matched.size:
+            yield PositionBatch(file, matched, np.zeros(matched.size, dtype=bool))
         return
-    every = np.union1d(found, before)
-    yield Run(file, every, np.isin(every, before, assume_unique=True))
+    every = np.union1d(matched, before)
+    yield PositionBatch(file, every, np.isin(every, before, assume_unique=True))
 
 
 def _union(runs: Sequence[Positions]) -> Positions:
@@ -200,8 +200,8 @@ def _union(runs: Sequence[Positions]) -> Positions:
     return np.unique(np.concatenate([np.empty(0, np.int64), *runs]))
 
 
-def tasks_for(counts: Sequence[int], cores: int) -> list[list[int]]:
-    """Indexes of the counts of data files' positions, dealt to tasks that are each worth their while, ascending."""
+def balance_positions(counts: Sequence[int], cores: int) -> list[list[int]]:
+    """Return for each task the indexes of its data files, ascending, from the number of positions of each file."""
     costs = [count + _FILE_POSITIONS for count in counts]
     tasks = balance(costs, max(1, min(cores, sum(costs) // _TASK_POSITIONS))) if costs else []
     return [sorted(task) for task in tasks]

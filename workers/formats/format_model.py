@@ -25,7 +25,7 @@ from pyiceberg.schema import Schema
 from producer.model.staged import StagedDataFile, StagedDeleteFile
 from workers.arrow.canonical import is_ordered
 from workers.arrow.fields import Leaf
-from workers.model.convert_unit import KeyColumn
+from workers.model.delete_set import KeyColumn
 
 Positions = npt.NDArray[np.int64]
 

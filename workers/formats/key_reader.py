@@ -15,7 +15,7 @@ from workers.arrow.fields import Leaf, has_field_ids, leaves, selected_index, st
 from workers.arrow.schema import timestamp_unit
 from workers.formats.format_model import Bounds, DataFile, format_model, split_rows
 from workers.formats.projection import check_ids
-from workers.model.convert_unit import KeyColumn, KeyFile
+from workers.model.delete_set import ContentFile, FileSplit, KeyColumn
 from workers.runtime.errors import CorruptFile
 
 _MAX_ROWS = 1 << 16
@@ -44,37 +44,38 @@ class KeyReader:
 
     def read(
         self,
-        file: KeyFile,
+        split: FileSplit,
         *,
         required: bool = False,
-        share: tuple[int, int] = (0, 1),
         bounds: Sequence[Bounds | None] | None = None,
     ) -> Iterator[KeyBatch]:
-        """Yield the keys of a file, row group by row group.
+        """Yield the keys of a split, row group by row group.
+
+        Split ``i`` of ``n`` has every n-th row group from the i-th on.
 
         Args:
-            file: What to read.
+            split: What to read.
             required: A key column that the file lacks is an error, as in an equality delete file.
-            share: ``(i, n)`` reads every n-th row group from the i-th on.
             bounds: Of each key column; row groups that cannot hold keys within them are left out.
 
         Raises:
             CorruptFile: the file is missing, cannot be decoded, or lacks a required column.
             UnsupportedFile: it is not of its format, or has no field ids where the table has no name mapping.
         """
+        file = split.file
         unit = timestamp_unit(column.type for column in self.columns)
         with format_model(file.format).open(self.io, file.path, timestamp_unit=unit) as data:
             found = self._leaves(file, data.arrow_schema, required)
             start = 0
             for group, rows in enumerate(data.row_groups):
-                if group % share[1] == share[0] and (
+                if group % split.count == split.number and (
                     bounds is None or data.may_match(group, self.columns, found, bounds)
                 ):
                     yield from self._read_group(file, data, group, start, found)
                 start += rows
 
     def _read_group(
-        self, file: KeyFile, data: DataFile, group: int, start: int, found: Sequence[Leaf | None]
+        self, file: ContentFile, data: DataFile, group: int, start: int, found: Sequence[Leaf | None]
     ) -> Iterator[KeyBatch]:
         names = sorted({leaf.name for leaf in found if leaf is not None})
         added = sum(self._constant(file, c, 1).nbytes for c, leaf in zip(self.columns, found, strict=True) if not leaf)
@@ -93,7 +94,7 @@ class KeyReader:
             yield KeyBatch(start, arrays)
             start += batch.num_rows
 
-    def _leaves(self, file: KeyFile, schema: pa.Schema, required: bool) -> list[Leaf | None]:
+    def _leaves(self, file: ContentFile, schema: pa.Schema, required: bool) -> list[Leaf | None]:
         check_ids(file.path, schema, self.name_mapping)
         mapping = None if has_field_ids(schema) else self.name_mapping
         known = leaves(schema, mapping)
@@ -111,7 +112,7 @@ class KeyReader:
             ]
         return found
 
-    def _key(self, file: KeyFile, array: pa.Array, column: KeyColumn) -> pa.Array:
+    def _key(self, file: ContentFile, array: pa.Array, column: KeyColumn) -> pa.Array:
         # A struct is the one around a column that the file lacks: null where the struct is null, else the default.
         if pa.types.is_struct(array.type):
             scalar = canonical_value(column.default, column.type)
@@ -121,7 +122,7 @@ class KeyReader:
         except ValueError as error:
             raise CorruptFile(file.path, f"its column {column.field_id} {error}") from error
 
-    def _constant(self, file: KeyFile, column: KeyColumn, rows: int) -> pa.Array:
+    def _constant(self, file: ContentFile, column: KeyColumn, rows: int) -> pa.Array:
         """The partition's value, else the column's initial default, else null (spec, Column Projection).
 
         A default inside a struct that the file lacks as a whole does not count: the struct is null.

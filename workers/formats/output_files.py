@@ -22,7 +22,7 @@ from producer.model.staged import StagedDataFile
 from workers.arrow.schema import arrow_schema, written_schema
 from workers.formats.format_model import DataFileWriter, format_model
 from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
-from workers.model.rewrite_unit import RewriteUnit
+from workers.model.units import RewriteUnit
 
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
 _GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from producer.model.staged import StagedDataFile
 from workers.formats.format_model import DataFileWriter
-from workers.model.rewrite_unit import Sizes
+from workers.model.units import Sizes
 
 #: A file of this part of its goal counts as full.
 _NEAR: Final = 0.97

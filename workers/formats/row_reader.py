@@ -19,7 +19,7 @@ from workers.arrow.fields import selected_index
 from workers.arrow.schema import LAST_UPDATED, ROW_ID, arrow_schema, timestamp_unit
 from workers.formats.format_model import DataFile, Positions, format_model, split_rows
 from workers.formats.projection import Mismatch, Projection, check_ids
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile, FileSplit
 from workers.runtime.errors import CorruptFile
 
 _MAX_ROWS: Final = 1 << 17
@@ -49,35 +49,36 @@ class RowReader:
 
     def read(
         self,
-        file: Input,
+        split: FileSplit,
         deleted: Positions | None = None,
-        share: tuple[int, int] = (0, 1),
         seen: Callable[[int], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file in its order, without deleted ones.
+        """Yield the rows of a split in the order of its file, without deleted ones.
+
+        Split ``i`` of ``n`` is the i-th of n runs of row groups.
 
         Args:
-            file: What to read.
-            deleted: Positions of deleted rows, ascending.
-            share: ``(i, n)`` reads the i-th of n runs of row groups.
+            split: What to read.
+            deleted: Positions of the file's deleted rows, ascending.
             seen: Called with the number of rows of each batch that is read, deleted ones included.
 
         Raises:
             CorruptFile: the file is missing, cannot be decoded, or does not fit the table's schema.
             UnsupportedFile: it is not of its format, or has no field ids where the table has no name mapping.
         """
+        file = split.file
         unit = timestamp_unit(field.field_type for field in self.fields.fields)
         with format_model(file.format).open(self.io, file.path, timestamp_unit=unit) as data:
             check_ids(file.path, data.arrow_schema, self.name_mapping)
             try:
                 projection = Projection.of(self.fields.fields, data.arrow_schema, self.name_mapping, file.constants)
-                yield from self._batches(file, data, projection, deleted, _groups(data, share), seen)
+                yield from self._batches(file, data, projection, deleted, _groups(data, split), seen)
             except Mismatch as error:
                 raise CorruptFile(file.path, str(error)) from error
 
     def _batches(
         self,
-        file: Input,
+        file: ContentFile,
         data: DataFile,
         projection: Projection,
         deleted: Positions | None,
@@ -104,7 +105,7 @@ class RowReader:
                 elif live.any():
                     yield rows.filter(pa.array(live))
 
-    def _inherit(self, file: Input, arrays: list[pa.Array], start: int, rows: int) -> None:
+    def _inherit(self, file: ContentFile, arrays: list[pa.Array], start: int, rows: int) -> None:
         """Fill in what the rows of a file inherit of their lineage; those from before format version 3 have none."""
         if file.first_row_id is None:
             return
@@ -141,10 +142,9 @@ def _read(data: DataFile, group: int, sources: Sequence[int], most_bytes: int, a
         )
 
 
-def _groups(data: DataFile, share: tuple[int, int]) -> range:
-    part, parts = share
+def _groups(data: DataFile, split: FileSplit) -> range:
     groups = len(data.row_groups)
-    return range(groups * part // parts, groups * (part + 1) // parts)
+    return range(groups * split.number // split.count, groups * (split.number + 1) // split.count)
 
 
 def _live(deleted: Positions | None, start: int, rows: int) -> npt.NDArray[np.bool_] | None:

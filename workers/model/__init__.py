@@ -1,5 +1,5 @@
 """The values that the engine is given and gives back.
 
 Imports runtime.
-Open convert_unit.py first.
+Open delete_set.py first.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +11,11 @@ from pyiceberg.io import FileIO
 
 from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.arrow.canonical import canonical_type
-from workers.deletes.resolve import Deletes
-from workers.deletes.scan import FILE_ROWS, pieces
-from workers.model.convert_unit import ConversionResult, ConversionUnit
-from workers.operations.write_deletes import write
+from workers.deletes.matcher import FILE_ROWS, key_splits, split_cost
+from workers.deletes.resolve import DeleteResolver
+from workers.model.delete_set import DeleteSet, FileSplit
+from workers.model.units import ConversionResult, ConversionUnit
+from workers.operations.write_deletes import write_deletes
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
@@ -52,61 +53,58 @@ def convert(
         CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
         TaskFailed: a Spark task failed for another reason.
     """
-    _check_keys(unit)
-    expected = Counter(piece.file.index for match in unit.matches for piece in pieces(match))
-    lazy = LazySession(session, alone=_is_small(unit, budget, session))
+    _check_keys(unit.deletes)
+    splits = [split for some in unit.deletes.equality for split in key_splits(some, unit.deletes.data_files)]
+    expected = Counter(split.file.index for split in splits)
+    lazy = LazySession(session, alone=_is_small(unit.deletes, splits, budget, session))
     context = UnitContext(lazy, io, budget, scratch, Cancellation())
     return run_unit(
         context,
         unit.name,
-        lambda: _convert(unit, context),
+        lambda: _convert(unit, splits, context),
         lambda: files_done(scratch, expected),
         len(expected),
         progress,
     )
 
 
-def paths(unit: ConversionUnit, budget: Budget) -> Iterator[str]:
-    """Every path that the conversion of a unit may write."""
-    if unit.format_version >= 3:
-        yield from (unit.puffin_destination.format(task=task) for task in range(budget.shuffle_tasks))
-    elif unit.granularity == "partition":
-        yield from unit.scope_destinations.values()
-    else:
-        yield from (target.destination for target in unit.targets)
+def paths(unit: ConversionUnit, budget: Budget) -> tuple[str, ...]:
+    """Return every path that the conversion of a unit may write."""
+    if unit.format_version < 3:
+        return unit.destinations
+    return tuple(unit.puffin_destination.format(task=task) for task in range(budget.shuffle_tasks))
 
 
-def _is_small(unit: ConversionUnit, budget: Budget, session: SessionSource) -> bool:
-    """Whether one process is done with a unit before a session that has to be started has begun.
+def _is_small(deletes: DeleteSet, splits: Sequence[FileSplit], budget: Budget, session: SessionSource) -> bool:
+    """Return whether one process is done with a unit before a session that has to be started has begun.
 
     On one core tasks would come one after another anyway.
     """
     if budget.cores > 1 and (not callable(session) or running(budget)):
         return False  # the number of tasks follows from the work
-    rows = sum(piece.cost for match in unit.matches for piece in pieces(match))
-    rows += sum(file.record_count + FILE_ROWS for match in unit.matches for file in match.deletes)
-    return rows + len(unit.positions) * FILE_ROWS <= _ALONE_ROWS
+    rows = sum(split_cost(split) for split in splits)
+    rows += sum(file.record_count + FILE_ROWS for some in deletes.equality for file in some.files)
+    return rows + len(deletes.positions) * FILE_ROWS <= _ALONE_ROWS
 
 
-def _check_keys(unit: ConversionUnit) -> None:
-    for match in unit.matches:
-        for column in match.columns if match.deletes else ():
+def _check_keys(deletes: DeleteSet) -> None:
+    for some in deletes.equality:
+        for column in some.columns if some.files else ():
             try:
                 canonical_type(column.type)
             except TypeError as error:
-                raise UnsupportedFile(match.deletes[0].path, f"{error} (field {column.field_id})") from error
+                raise UnsupportedFile(some.files[0].path, f"{error} (field {column.field_id})") from error
 
 
-def _convert(unit: ConversionUnit, context: UnitContext) -> ConversionResult:
-    deletes = Deletes(unit, context, noted=unit.format_version >= 3)
-    staged = write(context, unit, deletes.resolved())
-    read = [piece for match in unit.matches for piece in pieces(match)]
-    written = tuple(item for item in staged if isinstance(item, StagedDeleteFile))
+def _convert(unit: ConversionUnit, splits: Sequence[FileSplit], context: UnitContext) -> ConversionResult:
+    resolver = DeleteResolver(unit.deletes, context, keep_names=unit.format_version >= 3)
+    staged = write_deletes(context, unit, resolver.resolve())
+    deletes = tuple(item for item in staged if isinstance(item, StagedDeleteFile))
     vectors = tuple(item for item in staged if isinstance(item, StagedVector))
     return ConversionResult(
-        deletes=written,
+        deletes=deletes,
         vectors=vectors,
-        named=deletes.named(),
-        rows_read=sum(piece.file.record_count for piece in read if not piece.share[0]),
-        new_positions=sum(item.records for item in written) + sum(item.new_positions for item in vectors),
+        named=resolver.named(),
+        rows_read=sum(split.file.record_count for split in splits if split.number == 0),
+        new_positions=sum(item.records for item in deletes) + sum(item.new_positions for item in vectors),
     )

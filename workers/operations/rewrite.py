@@ -13,15 +13,12 @@ from pyiceberg.io import FileIO
 from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
 from workers.arrow.schema import written_schema
-from workers.deletes.resolve import Deletes
+from workers.deletes.resolve import DeleteResolver
 from workers.formats.output_files import Written
 from workers.formats.row_reader import RowReader
-from workers.model.rewrite_unit import RewriteResult, RewriteUnit
-from workers.operations import inputs as lanes
-from workers.operations.inputs import Part
-from workers.operations.live_rows import READ, LiveRows
-from workers.operations.write_rows import copied, merged
-from workers.operations.write_sorted import arranged
+from workers.model.units import RewriteResult, RewriteUnit
+from workers.operations.inputs import READ, LiveRows, group_by_partition, group_splits, split_inputs
+from workers.operations.write_rows import copy_rows, merge_small_files, rearrange_rows
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import TaskFailed
 from workers.runtime.machine import Budget
@@ -87,40 +84,37 @@ class Rewrite:
     def __init__(self, unit: RewriteUnit, context: UnitContext) -> None:
         self._unit = unit
         self._context = context
-        self._pieces: Counter[int] = Counter(file.index for file in unit.inputs)
+        #: The number of splits of each data file.
+        self._splits: Counter[int] = Counter(file.index for file in unit.inputs)
         fields = written_schema(unit.schema, lineage=unit.lineage)
-        self._rows = LiveRows(
-            RowReader(context.io, fields, unit.name_mapping, context.budget.batch_bytes), context.scratch
-        )
+        reader = RowReader(context.io, fields, unit.deletes.name_mapping, context.budget.batch_bytes)
+        self._rows = LiveRows(reader, context.scratch)
 
     @property
     def read(self) -> int:
-        """Data files that were read to their end."""
-        return files_done(self._context.scratch, self._pieces, READ)
+        """The number of data files that were read to their end."""
+        return files_done(self._context.scratch, self._splits, READ)
 
     def result(self) -> RewriteResult:
         """Resolve the deletes, write the live rows, and describe the files."""
-        unit, most = self._unit, self._context.budget.shuffle_tasks
-        deletes = Deletes(unit.deletes, self._context, noted=True)
+        unit, context, rows = self._unit, self._context, self._rows
+        most = context.budget.shuffle_tasks
+        deletes = DeleteResolver(unit.deletes, context, keep_names=True)
         deletes.spool()
-        copy = partial(copied, self._context, unit, self._rows)
+        copy = partial(copy_rows, context, unit, rows)
         if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
-            parts = self._counted(lanes.parts(unit.inputs, self._context.budget.cores))
-            written = arranged(self._context, unit, self._rows, parts)
+            splits = split_inputs(unit.inputs, context.budget.cores)
+            self._splits = Counter(split.file.index for split in splits)
+            written = rearrange_rows(context, unit, rows, splits)
         else:
-            jobs = lanes.jobs(lanes.by_partition(unit.inputs, unit.scopes), unit.sizes, most, self._rows.lost)
-            self._counted([part for job in jobs for part in job.parts])
-            written = copy(jobs)
-        read, live = total_rows(self._context.scratch)
-        if live != (rows := sum(file.records for _, file in written)):
-            raise TaskFailed(f"{live} rows are live, {rows} were written")
-        files = merged(written, unit, self._context.io, partial(copy, first=most))
+            groups = group_splits(group_by_partition(unit.inputs, unit.scopes), unit.sizes, most, rows.deleted_rows)
+            self._splits = Counter(split.file.index for group in groups for split in group.splits)
+            written = copy(groups)
+        read, live = total_rows(context.scratch)
+        if live != (records := sum(file.records for _, file in written)):
+            raise TaskFailed(f"{live} rows are live, {records} were written")
+        files = merge_small_files(written, unit, context.io, partial(copy, first=most))
         return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
-
-    def _counted(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """The same parts, by which it is told from now on which data files were read to their end."""
-        self._pieces = Counter(part.file.index for part in parts)
-        return parts
 
 
 def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[StagedDataFile, ...]]:

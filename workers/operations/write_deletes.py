@@ -6,91 +6,100 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat
 
 from producer.model.staged import StagedDeleteFile, StagedVector
-from workers.deletes.position_runs import Gone, Run, tasks_for
+from workers.deletes.position_runs import DeletedPositions, PositionBatch, balance_positions
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.format_model import PositionDeleteWriter, format_model
 from workers.formats.puffin import PuffinWriter, read_vector
-from workers.model.convert_unit import ConversionUnit, Target
+from workers.model.delete_set import ContentFile
+from workers.model.units import ConversionUnit
 from workers.runtime.context import UnitContext
 from workers.runtime.parallel import run_tasks
 
 
-def write(context: UnitContext, unit: ConversionUnit, gone: Gone) -> list[StagedDeleteFile | StagedVector]:
+def write_deletes(
+    context: UnitContext, unit: ConversionUnit, deleted: DeletedPositions
+) -> list[StagedDeleteFile | StagedVector]:
     """Write what equality deletes remove and nothing had removed before.
 
-    Each destination is written by one task, its targets one after another, ascending.
+    Each destination is written by one task, its data files one after another, ascending.
     """
     io, scratch = context.io, context.scratch
-    unit = replace(unit, matches=(), positions=())  # what is written does not depend on them, and they may be many
+    # What is written does not depend on the deletes, and they may be many.
+    unit = replace(unit, deletes=replace(unit.deletes, equality=(), positions=()))
+    data_files = unit.deletes.data_files
     by_partition = unit.granularity == "partition" and unit.format_version < 3
+    counts = deleted.counts(matched=True)
     groups: dict[int, list[int]] = defaultdict(list)
-    counts = gone.counts(fresh=True)
-    for target in counts:
-        groups[unit.targets[target].scope if by_partition else target].append(target)
-    targets = list(groups.values())
-    tasks = tasks_for([sum(counts[target] for target in some) for some in targets], context.budget.cores)
+    for index in counts:
+        groups[data_files[index].scope if by_partition else index].append(index)
+    files = list(groups.values())
+    tasks = balance_positions([sum(counts[index] for index in some) for some in files], context.budget.cores)
 
     def work(task: int) -> Iterator[StagedDeleteFile | StagedVector]:
-        mine = (target for index in tasks[task] for target in targets[index])
-        runs = _wanted(scratch, (run for target in mine for run in gone.read(target)))
+        mine = (index for group in tasks[task] for index in files[group])
+        batches = _until_deleted(scratch, (batch for index in mine for batch in deleted.read(index)))
         if unit.format_version >= 3:
-            yield from _write_vectors(unit, io, runs, unit.puffin_destination.format(task=task))
+            yield from _write_vectors(unit, io, batches, unit.puffin_destination.format(task=task))
         elif by_partition:
-            yield from _write_deletes(unit, io, runs, lambda target: unit.scope_destinations[target.scope])
+            yield from _write_position_deletes(unit, io, batches, lambda file: unit.destinations[file.scope])
         else:
-            yield from _write_deletes(unit, io, runs, lambda target: target.destination)
+            yield from _write_position_deletes(unit, io, batches, lambda file: unit.destinations[file.index])
 
     return run_tasks(context, len(tasks), work)
 
 
-def _wanted(scratch: Path, runs: Iterator[Run]) -> Iterator[Run]:
+def _until_deleted(scratch: Path, batches: Iterator[PositionBatch]) -> Iterator[PositionBatch]:
     """A task that was cancelled lives on for a moment; with its scratch gone, nobody would remove what it writes."""
-    for run in runs:
+    for batch in batches:
         if not scratch.is_dir():
             raise RuntimeError("the attempt that this task belongs to has ended")
-        yield run
+        yield batch
 
 
-def _write_deletes(
-    unit: ConversionUnit, io: FileIO, runs: Iterator[Run], destination: Callable[[Target], str]
+def _write_position_deletes(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch], destination: Callable[[ContentFile], str]
 ) -> Iterator[StagedDeleteFile]:
-    """One file for each destination; targets of a destination come one after another."""
+    """Write one file for each destination; data files of a destination come one after another."""
     writer: PositionDeleteWriter | None = None
     path, scope = "", -1
     formats = format_model(FileFormat.PARQUET)
     with ExitStack() as stack:
-        for run in runs:
-            target = unit.targets[run.target]
-            new = run.positions[~run.before]
+        for batch in batches:
+            file = unit.deletes.data_files[batch.file]
+            new = batch.positions[~batch.before]
             if not new.size:
                 continue
-            if destination(target) != path:
+            if destination(file) != path:
                 if writer is not None:
                     yield writer.close(scope)
-                path, scope = destination(target), target.scope
+                path, scope = destination(file), file.scope
                 stack.close()
                 writer = stack.enter_context(formats.create_position_deletes(io, path, unit.properties))
             assert writer is not None
-            writer.write(target.path, new)
+            writer.write(file.path, new)
         if writer is not None:
             yield writer.close(scope)
 
 
-def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run], path: str) -> Iterator[StagedVector]:
-    """One vector for each target with new positions, all of a task in one Puffin file."""
-    written: list[tuple[Target, int, int, int, int]] = []
+def _write_vectors(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch], path: str
+) -> Iterator[StagedVector]:
+    """Write one vector for each data file with new positions, all of a task in one Puffin file."""
+    written: list[tuple[ContentFile, int, int, int, int]] = []
     with PuffinWriter(io, path) as writer:
-        for target, vector, new in _merged(unit, io, runs):
-            offset, size = writer.add_vector(target.path, vector)
-            written.append((target, offset, size, vector.cardinality, new))
+        for file, vector, new in _merged(unit, io, batches):
+            offset, size = writer.add_vector(file.path, vector)
+            written.append((file, offset, size, vector.cardinality, new))
         total = writer.close()
-    for target, offset, size, cardinality, new in written:
+    for file, offset, size, cardinality, new in written:
         yield StagedVector(
             path=path,
             size=total,
@@ -98,25 +107,22 @@ def _write_vectors(unit: ConversionUnit, io: FileIO, runs: Iterator[Run], path: 
             content_size=size,
             cardinality=cardinality,
             new_positions=new,
-            scope=target.scope,
-            target=target.path,
-            merged=target.vector,
+            scope=file.scope,
+            target=file.path,
+            merged=file.vector,
         )
 
 
-def _merged(unit: ConversionUnit, io: FileIO, runs: Iterator[Run]) -> Iterator[tuple[Target, DeletionVector, int]]:
-    """The union of all that deletes rows of a target, for targets where something is new."""
-    current: Target | None = None
-    vector, new = DeletionVector.empty(), 0
-    for run in runs:
-        target = unit.targets[run.target]
-        if current is None or target.index != current.index:
-            if current is not None and new:
-                yield current, vector, new
-            current, new = target, 0
-            vector = read_vector(io, target.vector, target.path) if target.vector else DeletionVector.empty()
-        fresh = run.positions[~run.before]
-        new += int((~vector.contains(fresh)).sum())
-        vector.add(run.positions)
-    if current is not None and new:
-        yield current, vector, new
+def _merged(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch]
+) -> Iterator[tuple[ContentFile, DeletionVector, int]]:
+    """Yield the union of all that deletes rows of a data file, for data files where something is new."""
+    for index, group in groupby(batches, key=attrgetter("file")):
+        file = unit.deletes.data_files[index]
+        vector, new = read_vector(io, file.vector, file.path) if file.vector else DeletionVector.empty(), 0
+        for batch in group:
+            matched = batch.positions[~batch.before]
+            new += int((~vector.contains(matched)).sum())
+            vector.add(batch.positions)
+        if new:
+            yield file, vector, new

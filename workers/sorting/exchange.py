@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from producer.model.plan import Scope, Strategy
-from workers.model.rewrite_unit import RewriteUnit
+from workers.model.units import RewriteUnit
 from workers.runtime.context import UnitContext
 from workers.sorting.ranges import Ranges
 from workers.sorting.sample import place_of, sample_keys
@@ -101,7 +101,7 @@ def exchange_rows(
     if lanes == 1 and not zorder and most <= budget.rows_bytes:
         most = count * (_width(rows, splits) + SORT_BYTES)
     if lanes > 1 or zorder or most > budget.rows_bytes:
-        sample = sample_keys(context, RowKeys.of(unit, keys.schema), splits, keys, rows.look)
+        sample = sample_keys(context, RowKeys.of(unit, keys.schema), splits, keys, rows.read_uncounted)
         curve = Curve.of(sample.columns) if zorder else None
         columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
         each = math.ceil(count * (sample.width + SORT_BYTES) / (lanes * budget.rows_bytes))
@@ -134,4 +134,4 @@ def _width(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> int:
 
 def _first(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> pa.RecordBatch | None:
     """The first rows of some splits: splits have none where a file has fewer row groups than splits."""
-    return next((batch for split in splits for batch in rows.look(split)), None)
+    return next((batch for split in splits for batch in rows.read_uncounted(split)), None)

@@ -61,7 +61,7 @@ def sample_keys(
         found, rows, size = [], 0, 0
         for number, split in mine:
             start = 0
-            for batch in until_cancelled(source.look(split)):
+            for batch in until_cancelled(source.read_uncounted(split)):
                 picked = pa.array(sampled_rows(number, start, batch.num_rows, step))
                 few, places = batch.take(picked), pc.add(picked, place_of(number, start))
                 found.append(_key_batch(keys.parts(split.file, few), keys.columns(few), places))

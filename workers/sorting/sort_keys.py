@@ -23,7 +23,8 @@ from workers.arrow.fields import Accessor, bits
 from workers.arrow.partition_router import PartitionRouter
 from workers.arrow.schema import is_stored
 from workers.arrow.transforms import apply_transform
-from workers.model.rewrite_unit import Input, RewriteUnit
+from workers.model.delete_set import ContentFile
+from workers.model.units import RewriteUnit
 from workers.sorting.ranks import Direction
 
 #: Decimals of more digits do not fit into 64 bits.
@@ -80,7 +81,7 @@ class RowKeys:
         """How each column of the order is sorted."""
         return [Direction(key.key.descending, key.key.nulls_first) for key in self.order]
 
-    def parts(self, file: Input, batch: pa.RecordBatch) -> pa.Array:
+    def parts(self, file: ContentFile, batch: pa.RecordBatch) -> pa.Array:
         """Return the partition of each row, as text."""
         return self.partitioning.texts(file, batch)
 

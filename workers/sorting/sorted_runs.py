@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile
 from workers.sorting.ranks import Numbers
 from workers.sorting.sorter import SORT_BYTES, RowSorter
 
@@ -65,7 +65,7 @@ class SortedRunWriter:
     ) -> None:
         self._file.close()
 
-    def add(self, file: Input, batch: pa.RecordBatch, place: int) -> None:
+    def add(self, file: ContentFile, batch: pa.RecordBatch, place: int) -> None:
         """Add consecutive rows of a file from a place on, which ascends from call to call.
 
         Raises:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction, Numbers, order_of
 from workers.sorting.sample import of_place
@@ -57,7 +57,7 @@ class RowSorter:
         places = np.arange(place, place + batch.num_rows)
         return [pa.array(parts), pa.array(places), *self._kept_keys(batch), *batch.columns]
 
-    def encoded(self, file: Input, batch: pa.RecordBatch) -> pa.DictionaryArray:
+    def encoded(self, file: ContentFile, batch: pa.RecordBatch) -> pa.DictionaryArray:
         """The partition's text of each row; ValueError where a transform does not apply to a value."""
         return self.keys.partitioning.encoded(file, batch)
 

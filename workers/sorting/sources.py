@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile
 from workers.runtime.context import UnitContext
 from workers.runtime.parallel import balance, run_tasks
 
@@ -20,7 +20,7 @@ class Split(Protocol):
     """A data file, or one of several runs of its row groups."""
 
     @property
-    def file(self) -> Input:
+    def file(self) -> ContentFile:
         """The data file."""
         ...
 
@@ -52,8 +52,8 @@ class RowSource(Protocol[Read]):
         """The live rows of a split, in order."""
         ...
 
-    def look(self, split: Read, /) -> Batches:
-        """The same, when they are read once more or not to their end."""
+    def read_uncounted(self, split: Read, /) -> Batches:
+        """Yield the same rows, when they are read once more or not to their end."""
         ...
 
 

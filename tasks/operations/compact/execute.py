@@ -12,23 +12,22 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from producer.common.errors import Failed
-from producer.model.plan import DataFile, Plan, Rewrite, Unit
+from producer.model.plan import Plan, Rewrite, Unit
 from producer.model.staged import Attempt, Staged
 from tasks.job.context import JobContext, check_inputs
 from tasks.operations.base import Progress
-from tasks.operations.unit_spec import Conversion
+from tasks.operations.delete_set import delete_set, engine_name
 from workers.arrow.schema import arrow_schema, written_schema
-from workers.model.rewrite_unit import Input, RewriteResult, RewriteUnit, Sizes
+from workers.model.units import RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite, tasks_of
 from workers.runtime.machine import Budget
 from workers.runtime.session import session
 
 
 @dataclass(frozen=True)
-class Compacting:
+class CompactionExecutor:
     """One attempt at a unit of data files."""
 
-    plan: Plan
     unit: Unit
     rewriting: RewriteUnit
     io: FileIO
@@ -46,15 +45,12 @@ class Compacting:
         check_inputs(table, plan, unit)
         journal = context.store.at(plan).journal(attempt)
         claim = attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)})
-        return cls(plan, unit, _rewriting(plan, unit, attempt, table, journal), table.io, budget, claim)
+        return cls(unit, _rewrite_unit(plan, unit, attempt, table, journal), table.io, budget, claim)
 
     def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
         """Write data files."""
         start = partial(session, self.budget, spill)
-        return self._staged(rewrite(self.rewriting, self.io, start, self.budget, scratch, progress))
-
-    def _staged(self, result: RewriteResult) -> Staged:
-        shared = {file.path for file in self.unit.positions if file.referenced is None}
+        result = rewrite(self.rewriting, self.io, start, self.budget, scratch, progress)
         return Staged(
             unit=self.unit.header.number,
             attempt=self.claim.number,
@@ -63,19 +59,16 @@ class Compacting:
             data=result.files,
             read_rows=result.read_rows,
             deleted_rows=result.deleted_rows,
-            named={path: targets for path, targets in result.named.items() if path in shared},
+            named=dict(result.named),
         )
 
 
-def _rewriting(plan: Plan, unit: Unit, attempt: Attempt, table: Table, journal: str) -> RewriteUnit:
+def _rewrite_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table, journal: str) -> RewriteUnit:
     assert plan.rewrite is not None
     asked, metadata = plan.rewrite, table.metadata
-    conversion = Conversion(plan, unit, attempt, metadata, table)
-    deletes = conversion.engine_unit()
     return RewriteUnit(
-        name=deletes.name,
-        deletes=deletes,
-        inputs=tuple(_input(conversion, index, file) for index, file in enumerate(conversion.data)),
+        name=engine_name(plan, unit, attempt),
+        deletes=delete_set(metadata, unit),
         schema=_schema(table, asked),
         lineage=plan.format_version >= 3,
         spec=metadata.specs()[asked.spec_id],
@@ -83,25 +76,10 @@ def _rewriting(plan: Plan, unit: Unit, attempt: Attempt, table: Table, journal: 
         sizes=Sizes(asked.target_size, asked.min_size, asked.max_size),
         location=table.location_provider(),
         journal=journal,
-        name_mapping=deletes.name_mapping,
-        properties=deletes.properties,
+        properties=dict(metadata.properties),
         strategy=asked.strategy,
         order=asked.order,
         zorder=asked.zorder,
-    )
-
-
-def _input(conversion: Conversion, index: int, file: DataFile) -> Input:
-    return Input(
-        index=index,
-        path=file.path,
-        sequence_number=file.sequence_number,
-        scope=file.scope,
-        record_count=file.records,
-        size=file.size,
-        vector=file.vector,
-        first_row_id=file.first_row_id,
-        constants=conversion.constants(conversion.unit.scopes[file.scope]),
     )
 
 

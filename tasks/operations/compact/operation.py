@@ -8,7 +8,7 @@ from producer.common.sizes import size_text
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.compact.commit import CompactionRules
-from tasks.operations.compact.execute import Compacting
+from tasks.operations.compact.execute import CompactionExecutor
 
 
 def _summarize(staged: Staged) -> str:
@@ -18,7 +18,7 @@ def _summarize(staged: Staged) -> str:
 
 
 COMPACT: Final = TaskOperation(
-    executor=Compacting.of,
+    executor=CompactionExecutor.of,
     commit_rules=lambda _, plan, staged: CompactionRules(plan, staged),
     summarize=_summarize,
 )

@@ -1,31 +1,35 @@
-"""The work of converting one unit's equality deletes."""
+"""The work of converting one unit: the plan's terms into the engine's, and its result into a staged record."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 
-from producer.model.plan import Plan, Unit
-from producer.model.staged import Attempt, Staged
+from producer.model.plan import Plan, PositionDeleteFile, Unit
+from producer.model.staged import Attempt, Staged, StagedVector
 from tasks.job.context import JobContext, check_inputs
 from tasks.operations.base import Progress
-from tasks.operations.unit_spec import Conversion
-from workers.model.convert_unit import ConversionUnit
+from tasks.operations.delete_set import delete_set, engine_name
+from workers.model.units import ConversionResult, ConversionUnit
 from workers.operations.convert import convert, paths
 from workers.runtime.machine import Budget
 from workers.runtime.session import session
 
+_GRANULARITY: Final = "write.delete.granularity"
+
 
 @dataclass(frozen=True)
-class Converting:
+class ConversionExecutor:
     """One attempt at a unit of equality deletes."""
 
-    conversion: Conversion
-    unit: ConversionUnit
+    unit: Unit
+    conversion: ConversionUnit
     io: FileIO
     budget: Budget
     claim: Attempt
@@ -39,12 +43,65 @@ class Converting:
         """
         table = context.reload(plan)
         check_inputs(table, plan, unit)
-        conversion = Conversion(plan, unit, attempt, table.metadata, table)
-        work = conversion.engine_unit()
-        claim = attempt.model_copy(update={"paths": tuple(paths(work, budget))})
-        return cls(conversion, work, table.io, budget, claim)
+        conversion = conversion_unit(plan, unit, attempt, table)
+        claim = attempt.model_copy(update={"paths": paths(conversion, budget)})
+        return cls(unit, conversion, table.io, budget, claim)
 
     def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
         """Write position delete files or vectors."""
         start = partial(session, self.budget, spill)
-        return self.conversion.staged(convert(self.unit, self.io, start, self.budget, scratch, progress))
+        result = convert(self.conversion, self.io, start, self.budget, scratch, progress)
+        return staged_conversion(self.unit, self.claim, result)
+
+
+def conversion_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table) -> ConversionUnit:
+    """Return a unit in the engine's terms."""
+    name, deletes = engine_name(plan, unit, attempt), delete_set(table.metadata, unit)
+    locations = table.location_provider()
+
+    def location(file_name: str, scope: int | None = None) -> str:
+        partition = unit.scopes[scope] if scope is not None and unit.scopes[scope].label else None
+        return locations.new_data_location(file_name, partition)  # type: ignore[arg-type]
+
+    by_partition = table.properties.get(_GRANULARITY, "file").lower() == "partition"
+    if plan.format_version >= 3:
+        destinations = []
+    elif by_partition:
+        destinations = [location(f"{name}-p{scope:05d}-deletes.parquet", scope) for scope in range(len(unit.scopes))]
+    else:
+        destinations = [location(f"{name}-{f.index:05d}-deletes.parquet", f.scope) for f in deletes.data_files]
+    return ConversionUnit(
+        name=name,
+        format_version=plan.format_version,
+        deletes=deletes,
+        granularity="partition" if by_partition else "file",
+        destinations=tuple(destinations),
+        puffin_destination=location(f"{name}-{{task}}-deletes.puffin"),
+        properties=dict(table.properties),
+    )
+
+
+def staged_conversion(unit: Unit, attempt: Attempt, result: ConversionResult) -> Staged:
+    """Return the record of what the engine wrote."""
+    numbers = {file.path: file.sequence_number for file in unit.data}
+    of_one_file: dict[str, list[PositionDeleteFile]] = defaultdict(list)
+    for file in unit.positions:
+        if file.referenced is not None:
+            of_one_file[file.referenced].append(file)
+
+    def absorbed(vector: StagedVector) -> tuple[str, ...]:
+        files = of_one_file[vector.target]
+        return tuple(file.path for file in files if file.sequence_number >= numbers[vector.target])
+
+    return Staged(
+        unit=unit.header.number,
+        attempt=attempt.number,
+        scopes=unit.scopes,
+        deletes=result.deletes,
+        vectors=tuple(
+            vector if vector.merged else vector.model_copy(update={"absorbed": absorbed(vector)})
+            for vector in result.vectors
+        ),
+        named=dict(result.named),
+        new_positions=result.new_positions,
+    )

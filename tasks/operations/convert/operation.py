@@ -7,7 +7,7 @@ from typing import Final
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.convert.commit import ConversionRules
-from tasks.operations.convert.execute import Converting
+from tasks.operations.convert.execute import ConversionExecutor
 
 
 def _summarize(staged: Staged) -> str:
@@ -16,7 +16,7 @@ def _summarize(staged: Staged) -> str:
 
 
 CONVERT: Final = TaskOperation(
-    executor=Converting.of,
+    executor=ConversionExecutor.of,
     commit_rules=lambda context, plan, staged: ConversionRules(plan, staged, context.store.at(plan).unit),
     summarize=_summarize,
 )

@@ -22,7 +22,7 @@ from tests.support.commits import ROWS, rows
 from tests.support.compacting import asked, assert_compacted
 from tests.support.faulty import Jobs
 from tests.support.unreferenced import unreferenced
-from workers.model.rewrite_unit import RewriteResult
+from workers.model.units import RewriteResult
 
 
 def test_a_unit_that_runs_while_its_job_ends(stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:

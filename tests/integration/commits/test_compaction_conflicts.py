@@ -18,7 +18,7 @@ from tests.support.commits import ROWS, Create, fill, made, on_disk, rows
 from tests.support.compacting import asked, assert_compacted, touch
 from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before
 from tests.support.unreferenced import unreferenced
-from workers.model.rewrite_unit import RewriteResult
+from workers.model.units import RewriteResult
 
 
 class TestSpecsThatChange:

@@ -14,7 +14,7 @@ from workers.arrow.fields import Leaf
 from workers.formats.format_model import Bounds
 from workers.formats.parquet import statistics
 from workers.formats.parquet.batch_decoder import STREAM_BYTES, BoundedFile
-from workers.model.convert_unit import KeyColumn
+from workers.model.delete_set import KeyColumn
 from workers.runtime.errors import CorruptFile, UnsupportedFile
 
 _OTHER_FORMATS = {b"Obj\x01": "an Avro file", b"ORC": "an ORC file", b"PARE": "an encrypted Parquet file"}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from workers.arrow.canonical import canonical_array
 from workers.arrow.fields import Leaf
 from workers.formats.format_model import Bounds
-from workers.model.convert_unit import KeyColumn
+from workers.model.delete_set import KeyColumn
 
 
 def may_match(

@@ -31,7 +31,7 @@ from workers.arrow.fields import leaves, structs
 from workers.deletes.bloom_filter import KeyFilter, hash_keys
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.parquet.statistics import may_match
-from workers.model.convert_unit import KeyColumn
+from workers.model.delete_set import KeyColumn
 
 TYPES = {
     pa.bool_(): st.booleans(),

@@ -1,4 +1,4 @@
-"""The deletes of a match in scratch: each file read once, and what that says of the keys."""
+"""The deletes of a set of columns in scratch: each file read once, and what that says of the keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyiceberg.types import DoubleType, LongType, StringType
 
 from workers.deletes.bloom_filter import KeyFilter
 from workers.deletes.delete_spool import Spool, key_hashes, key_names, spool
-from workers.deletes.key_partitions import read_part
+from workers.deletes.key_index import read_part
 from workers.formats.format_model import Bounds
 from workers.formats.key_reader import KeyReader
-from workers.model.convert_unit import KeyColumn, KeyFile, Match
+from workers.model.delete_set import ContentFile, EqualityDeletes, KeyColumn
 from workers.runtime.context import Cancellation
 from workers.runtime.errors import CorruptFile, Stopped
 from workers.runtime.machine import Budget
@@ -27,20 +27,20 @@ BUDGET = Budget(2, 512 * MB, broadcast_bytes=32 * MB, batch_bytes=4 * MB, rows_b
 COLUMNS = (KeyColumn(1, LongType()), KeyColumn(2, StringType()))
 
 
-def write(folder: Path, index: int, rows: Sequence[tuple[Any, Any]], seq: int = 2, scope: int = 0) -> KeyFile:
+def write(folder: Path, index: int, rows: Sequence[tuple[Any, Any]], seq: int = 2, scope: int = 0) -> ContentFile:
     fields = [pa.field(name, t, metadata={"PARQUET:field_id": n}) for n, name, t in
               [("1", "id", pa.int64()), ("2", "name", pa.string())]]  # fmt: skip
     arrays = [pa.array([row[n] for row in rows], field.type) for n, field in enumerate(fields)]
     path = folder / f"delete-{index}.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path)
-    return KeyFile(index, str(path), seq, scope, len(rows), path.stat().st_size)
+    return ContentFile(index, str(path), seq, scope, len(rows), path.stat().st_size)
 
 
-def spooled(folder: Path, files: Sequence[KeyFile], is_global: bool = True, **options: Any) -> Spool:
-    match = Match(COLUMNS, is_global, tuple(files), ())
+def spooled(folder: Path, files: Sequence[ContentFile], is_global: bool = True, **options: Any) -> Spool:
+    deletes = EqualityDeletes(COLUMNS, is_global, tuple(files))
     reader = KeyReader(PyArrowFileIO(), COLUMNS, None, 1 * MB)
     return spool(
-        match, reader, folder / "spool", options.get("budget", BUDGET), options.get("cancellation", Cancellation())
+        deletes, reader, folder / "spool", options.get("budget", BUDGET), options.get("cancellation", Cancellation())
     )
 
 
@@ -87,9 +87,9 @@ def test_floats_have_no_bounds(tmp_path: Path) -> None:
     field = pa.field("d", pa.float64(), metadata={"PARQUET:field_id": "3"})
     pq.write_table(pa.table([pa.array([1.0, float("nan")])], schema=pa.schema([field])), tmp_path / "d.parquet")
     column = (KeyColumn(3, DoubleType()),)
-    match = Match(column, True, (KeyFile(0, str(tmp_path / "d.parquet"), 2, 0, 2, 1),), ())
+    deletes = EqualityDeletes(column, True, (ContentFile(0, str(tmp_path / "d.parquet"), 2, 0, 2, 1),))
     reader = KeyReader(PyArrowFileIO(), column, None, MB)
-    assert spool(match, reader, tmp_path / "spool", BUDGET, Cancellation()).bounds == (None,)
+    assert spool(deletes, reader, tmp_path / "spool", BUDGET, Cancellation()).bounds == (None,)
 
 
 def test_a_broken_file_ends_it(tmp_path: Path) -> None:

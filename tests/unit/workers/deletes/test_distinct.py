@@ -19,7 +19,7 @@ def rows(keys: Sequence[str | None], hashes: Sequence[int]) -> pa.RecordBatch:
 def kept(batches: Sequence[pa.RecordBatch], most: int) -> list[str | None]:
     distinct = Distinct(most)
     given = [some for batch in batches for some in distinct.add(batch)]
-    return [key for some in [*given, *distinct.rest()] for key in some["k0"].to_pylist()]
+    return [key for some in [*given, *distinct.flush()] for key in some["k0"].to_pylist()]
 
 
 def test_long_keys_come_once_across_batches() -> None:
@@ -44,4 +44,4 @@ def test_many_long_keys_do_not_wait_for_the_end() -> None:
     for number in range(100):
         given += sum(some.num_rows for some in distinct.add(rows([f"{number:020000d}"] * 5, [number] * 5)))
     assert given > 40
-    assert given + sum(some.num_rows for some in distinct.rest()) == 100
+    assert given + sum(some.num_rows for some in distinct.flush()) == 100

@@ -15,13 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.types import LongType, StringType
 
-from workers.deletes import key_index as keyindex
-from workers.deletes import key_partitions as keyparts
+from workers.deletes import key_index
 from workers.deletes.bloom_filter import Hashes, hash_keys
 from workers.deletes.delete_spool import arrow_schema
-from workers.deletes.key_index import KeyIndex, write_index
-from workers.deletes.key_partitions import PartWriter
-from workers.model.convert_unit import KeyColumn
+from workers.deletes.key_index import KeyIndex, PartWriter, write_index
+from workers.model.delete_set import KeyColumn
 
 COLUMNS = (KeyColumn(1, LongType()), KeyColumn(2, StringType()))
 #: Texts of one length that differ in the middle only, where the filter of keys does not look.
@@ -99,8 +97,8 @@ def test_it_says_what_the_rule_says(
 ) -> None:
     """Whatever the parts and segments, the rows of several files, the keys that come again and hashes that collide."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyindex, "_SEGMENT_ROWS", segment)
-        patch.setattr(keyindex, "_MAPPED_BYTES", mapped)
+        patch.setattr(key_index, "_SEGMENT_ROWS", segment)
+        patch.setattr(key_index, "_MAPPED_BYTES", mapped)
         made = Index(tmp_path_factory.mktemp("index"), deletes, is_global, parts, hashes)
     expected = [
         any(key == row and number > seq and (is_global or where == scope) for where, number, key in deletes)
@@ -140,11 +138,11 @@ def test_a_key_lies_in_one_part_and_the_deletes_it_was_made_of_are_gone(tmp_path
 
 def test_pages_of_a_large_index_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task never holds more than a part of it, however many rows it looks up."""
-    monkeypatch.setattr(keyindex, "_MAPPED_BYTES", 0)
+    monkeypatch.setattr(key_index, "_MAPPED_BYTES", 0)
     made = Index(tmp_path, [(0, 1, (n, "a" * 100)) for n in range(40_000)], True, 16)
     assert all(made.removes([(n, "a" * 100) for n in range(40_000)], [0] * 40_000, [0] * 40_000))
     assert _resident(tmp_path) == 0
-    monkeypatch.setattr(keyindex, "_MAPPED_BYTES", 1 << 30)
+    monkeypatch.setattr(key_index, "_MAPPED_BYTES", 1 << 30)
     (tmp_path / "mapped").mkdir()
     small = Index(tmp_path / "mapped", [(0, 1, (n, "a")) for n in range(40_000)], True, 16)
     assert all(small.removes([(n, "a") for n in range(40_000)], [0] * 40_000, [0] * 40_000))
@@ -161,10 +159,10 @@ def test_parts_ascend_with_the_hashes() -> None:
     hashes = np.sort(np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64))
     hashes[0], hashes[-1] = 0, 2**64 - 1
     for parts in (1, 2, 7, 256):
-        found = keyparts.parts_of(hashes, parts)
+        found = key_index.parts_of(hashes, parts)
         assert (found[0], found[-1]) == (0, parts - 1)
         assert (np.diff(found.astype(int)) >= 0).all()
-    assert [keyparts.part_count(rows) for rows in (0, 1, 1 << 18, 1 + (1 << 18), 10**10)] == [1, 1, 1, 2, 256]
+    assert [key_index.part_count(rows) for rows in (0, 1, 1 << 18, 1 + (1 << 18), 10**10)] == [1, 1, 1, 2, 256]
 
 
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:

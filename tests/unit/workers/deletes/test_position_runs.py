@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workers.deletes import position_runs as positionruns
-from workers.deletes.position_runs import Gone, PositionRuns, PositionRunWriter, tasks_for
+from workers.deletes import position_runs
+from workers.deletes.position_runs import DeletedPositions, PositionRuns, PositionRunWriter, balance_positions
 
 
 def runs(path: Path, rows: list[tuple[int, int]]) -> PositionRuns:
@@ -22,10 +22,10 @@ def runs(path: Path, rows: list[tuple[int, int]]) -> PositionRuns:
         return writer.close()
 
 
-def read(gone: Gone, file: int) -> list[tuple[int, bool]]:
+def read(deleted: DeletedPositions, file: int) -> list[tuple[int, bool]]:
     found = []
-    for run in gone.read(file):
-        assert run.target == file
+    for run in deleted.read(file):
+        assert run.file == file
         found += zip(run.positions.tolist(), run.before.tolist(), strict=True)
     return found
 
@@ -33,18 +33,20 @@ def read(gone: Gone, file: int) -> list[tuple[int, bool]]:
 @pytest.mark.parametrize("sorted_at_a_time", [1 << 21, 50])
 @pytest.mark.parametrize("window", [1 << 20, 4])
 def test_rows_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, sorted_at_a_time: int) -> None:
-    monkeypatch.setattr(positionruns, "_WINDOW", window)
-    monkeypatch.setattr(positionruns, "_SORTED_AT_A_TIME", sorted_at_a_time)
+    monkeypatch.setattr(position_runs, "_WINDOW", window)
+    monkeypatch.setattr(position_runs, "_SORTED_AT_A_TIME", sorted_at_a_time)
     draw = random.Random(window)
     rows = {name: [(draw.randrange(4), draw.randrange(200)) for _ in range(300)] for name in "abcd"}
     made = {name: runs(tmp_path / name, some) for name, some in rows.items()}
-    gone: Gone = pickle.loads(pickle.dumps(Gone([made["a"], made["b"]], [made["c"], made["d"]])))
+    deleted: DeletedPositions = pickle.loads(
+        pickle.dumps(DeletedPositions([made["a"], made["b"]], [made["c"], made["d"]]))
+    )
     fresh, before = {*rows["a"], *rows["b"]}, {*rows["c"], *rows["d"]}
     for file in range(4):
         every = sorted({position for where, position in fresh | before if where == file})
-        assert read(gone, file) == [(position, (file, position) in before) for position in every]
-    assert read(gone, 9) == []
-    assert list(gone.counts()) == [0, 1, 2, 3]
+        assert read(deleted, file) == [(position, (file, position) in before) for position in every]
+    assert read(deleted, 9) == []
+    assert list(deleted.counts()) == [0, 1, 2, 3]
 
 
 def test_runs_that_follow_one_another_are_one(tmp_path: Path) -> None:
@@ -53,34 +55,34 @@ def test_runs_that_follow_one_another_are_one(tmp_path: Path) -> None:
             writer.add(file, np.array(positions, np.int64))
         made = writer.close()
     assert (made.files.tolist(), made.ends.tolist()) == ([3, 3, 2], [3, 4, 5])
-    assert read(Gone([made], []), 3) == [(1, False), (2, False), (4, False), (5, False)]
+    assert read(DeletedPositions([made], []), 3) == [(1, False), (2, False), (4, False), (5, False)]
 
 
-def test_files_that_lose_nothing_new_do_not_count_as_fresh(tmp_path: Path) -> None:
-    gone = Gone([runs(tmp_path / "a", [(1, 5)])], [runs(tmp_path / "b", [(2, 7), (1, 8)])])
-    assert gone.counts(fresh=True) == {1: 1}
-    assert gone.counts() == {1: 2, 2: 1}
+def test_files_that_lose_nothing_new_do_not_count_as_matched(tmp_path: Path) -> None:
+    deleted = DeletedPositions([runs(tmp_path / "a", [(1, 5)])], [runs(tmp_path / "b", [(2, 7), (1, 8)])])
+    assert deleted.counts(matched=True) == {1: 1}
+    assert deleted.counts() == {1: 2, 2: 1}
 
 
 def test_a_row_that_comes_twice_is_one(tmp_path: Path) -> None:
-    gone = Gone([runs(tmp_path / "a", [(1, 8), (1, 3), (1, 8)])], [])
-    assert read(gone, 1) == [(3, False), (8, False)]
-    assert gone.counts() == {1: 2}
+    deleted = DeletedPositions([runs(tmp_path / "a", [(1, 8), (1, 3), (1, 8)])], [])
+    assert read(deleted, 1) == [(3, False), (8, False)]
+    assert deleted.counts() == {1: 2}
 
 
 def test_no_rows(tmp_path: Path) -> None:
     with PositionRunWriter(tmp_path / "a") as writer:
         writer.add_rows(np.empty(0, np.int32), np.empty(0, np.int64))
         made = writer.close()
-    assert Gone([], [made]).counts() == {}
+    assert DeletedPositions([], [made]).counts() == {}
 
 
 def test_nothing() -> None:
-    assert Gone([], []).counts() == {}
-    assert tasks_for([], 2) == []
+    assert DeletedPositions([], []).counts() == {}
+    assert balance_positions([], 2) == []
 
 
 def test_tasks_are_worth_their_while() -> None:
-    assert tasks_for([10, 20], 4) == [[0, 1]]
-    assert len(tasks_for([3_000_000] * 8, 2)) == 2
-    assert sorted(index for task in tasks_for([3_000_000] * 8, 4) for index in task) == list(range(8))
+    assert balance_positions([10, 20], 4) == [[0, 1]]
+    assert len(balance_positions([3_000_000] * 8, 2)) == 2
+    assert sorted(index for task in balance_positions([3_000_000] * 8, 4) for index in task) == list(range(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from pyiceberg.types import (
 
 from workers.formats.format_model import Bounds
 from workers.formats.key_reader import KeyBatch, KeyReader
-from workers.model.convert_unit import KeyColumn, KeyFile
+from workers.model.delete_set import ContentFile, FileSplit, KeyColumn
 from workers.runtime.errors import CorruptFile, DataError, UnsupportedFile
 
 IO = PyArrowFileIO()
@@ -59,8 +60,9 @@ def reader(*columns: KeyColumn, mapping: NameMapping | None = None, batch_bytes:
     return KeyReader(IO, columns, mapping, batch_bytes)
 
 
-def key_file(path: str, **constants: Any) -> KeyFile:
-    return KeyFile(0, path, 1, 0, 1, 1, {int(name[1:]): value for name, value in constants.items()})
+def key_file(path: str, **constants: Any) -> FileSplit:
+    values = {int(name[1:]): value for name, value in constants.items()}
+    return FileSplit(ContentFile(0, path, 1, 0, 1, 1, constants=values))
 
 
 def rows(batches: Any) -> list[tuple[Any, ...]]:
@@ -291,7 +293,7 @@ def test_positions_are_those_of_the_file_not_of_the_row_group(files: Files) -> N
 @pytest.mark.parametrize("parts", [1, 2, 3, 50])
 def test_shares_of_row_groups_are_the_whole_file(files: Files, parts: int) -> None:
     path = files.write([field("id", pa.int64(), 1)], [list(range(100))], row_group_size=7)
-    found = [positions(reader(ID).read(key_file(path), share=(part, parts))) for part in range(parts)]
+    found = [positions(reader(ID).read(replace(key_file(path), number=part, count=parts))) for part in range(parts)]
     assert sorted(pair for share in found for pair in share) == [(n, n) for n in range(100)]
     assert sum(1 for share in found if share) == min(parts, 15)
 

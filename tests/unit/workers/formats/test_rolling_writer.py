@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from producer.model.staged import StagedDataFile
 from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
-from workers.model.rewrite_unit import Sizes
+from workers.model.units import Sizes
 
 SIZES = Sizes(1000, 750, 1800)
 WIDE = RowGroupLimits(1 << 20, 1 << 30, 1 << 30)

@@ -43,7 +43,7 @@ from pyiceberg.types import (
 
 from workers.arrow.schema import arrow_schema, written_schema
 from workers.formats.row_reader import RowReader
-from workers.model.rewrite_unit import Input
+from workers.model.delete_set import ContentFile, FileSplit
 from workers.runtime.errors import CorruptFile, UnsupportedFile
 
 PROMOTED: dict[type[IcebergType], IcebergType] = {IntegerType: LongType(), FloatType: DoubleType()}
@@ -176,13 +176,17 @@ def without_ids(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def written(path: Path, table: pa.Table, **options: Any) -> Input:
+def written(path: Path, table: pa.Table, **options: Any) -> ContentFile:
     pq.write_table(table, path, store_schema=False, **options)
-    return Input(0, str(path), 5, 0, table.num_rows, path.stat().st_size)
+    return ContentFile(0, str(path), 5, 0, table.num_rows, path.stat().st_size)
 
 
-def read(reader: RowReader, file: Input, **options: Any) -> list[dict[str, Any]]:
-    batches = list(reader.read(file, **options))
+def read(reader: RowReader, file: ContentFile, **options: Any) -> list[dict[str, Any]]:
+    return read_split(reader, FileSplit(file), **options)
+
+
+def read_split(reader: RowReader, split: FileSplit, **options: Any) -> list[dict[str, Any]]:
+    batches = list(reader.read(split, **options))
     for batch in batches:
         batch.validate(full=True)
         assert batch.schema.equals(reader.schema, check_metadata=True)
@@ -232,10 +236,10 @@ class TestLineage:
 
     def test_inherited(self, tmp_path: Path) -> None:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1, 2, 3])), row_group_size=2)
-        first = Input(0, file.path, 5, 0, 3, file.size, first_row_id=100)
+        first = ContentFile(0, file.path, 5, 0, 3, file.size, first_row_id=100)
         reader = RowReader(PyArrowFileIO(), LINEAGE, None, 1 << 20)
         assert lineage(read(reader, first, deleted=np.array([1]))) == [(100, 5), (102, 5)]
-        assert lineage(read(reader, first, share=(1, 2))) == [(102, 5)]
+        assert lineage(read_split(reader, FileSplit(first, 1, 2))) == [(102, 5)]
 
     def test_none_before_version_3(self, tmp_path: Path) -> None:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1])))
@@ -249,7 +253,7 @@ class TestLineage:
         file = written(tmp_path / "a.parquet", table)
         reader = RowReader(PyArrowFileIO(), LINEAGE, None, 1 << 20)
         assert lineage(read(reader, file)) == [(7, 3), (None, None), (9, None)]
-        known = Input(0, file.path, 5, 0, 3, file.size, first_row_id=40)
+        known = ContentFile(0, file.path, 5, 0, 3, file.size, first_row_id=40)
         assert lineage(read(reader, known)) == [(7, 3), (41, 5), (9, 5)]
 
 
@@ -265,10 +269,10 @@ class TestColumns:
             NestedField(4, "u", UnknownType(), required=False),
             NestedField(5, "p", LongType(), required=False, initial_default=7),
         )
-        known = Input(0, file.path, 5, 0, 2, file.size, constants={2: 3, 5: None})
+        known = ContentFile(0, file.path, 5, 0, 2, file.size, constants={2: 3, 5: None})
         row = read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), known)[1]
         assert row == {"id": 2, "day": datetime.date(1970, 1, 4), "n": Decimal("1.50"), "p": None}
-        other = Input(0, file.path, 5, 0, 2, file.size, constants={2: 3})
+        other = ContentFile(0, file.path, 5, 0, 2, file.size, constants={2: 3})
         assert (
             read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), other)[1]["p"] == 7
         )
@@ -277,7 +281,7 @@ class TestColumns:
         bits = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0x7FF0000000000000], np.uint64)
         file = written(tmp_path / "a.parquet", table_of(x=pa.array(bits.view(np.float64))))
         schema = Schema(NestedField(1, "x", DoubleType(), required=False))
-        [batch] = RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(file)
+        [batch] = RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(FileSplit(file))
         assert (batch.column(0).to_numpy().view(np.uint64) == bits).all()
 
     def test_what_other_writers_do(self, tmp_path: Path) -> None:
@@ -307,17 +311,17 @@ class TestRefusals:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1])))
         schema = Schema(NestedField(9, "must", LongType(), required=True))
         with pytest.raises(CorruptFile, match=r"lacks the required column must \(9\)"):
-            list(RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(file))
+            list(RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(FileSplit(file)))
 
     @pytest.mark.parametrize("type_", [IntegerType(), BooleanType(), ListType(2, LongType()), DateType()])
     def test_a_type_that_is_no_promotions_source(self, tmp_path: Path, type_: IcebergType) -> None:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1 << 40])))
         reader = RowReader(PyArrowFileIO(), Schema(NestedField(1, "id", type_, required=False)), None, 1 << 20)
         with pytest.raises(CorruptFile, match=str(tmp_path)):
-            list(reader.read(file))
+            list(reader.read(FileSplit(file)))
 
     def test_no_field_ids_and_no_mapping(self, tmp_path: Path) -> None:
         file = written(tmp_path / "a.parquet", pa.table({"id": [1]}))
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         with pytest.raises(UnsupportedFile, match="no field ids"):
-            list(RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(file))
+            list(RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(FileSplit(file)))

@@ -13,7 +13,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField
 from producer.model.plan import Scope, SortKey, Strategy
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
-from workers.model.rewrite_unit import RewriteUnit
+from workers.model.units import RewriteUnit
 from workers.sorting.ranges import Ranges
 from workers.sorting.ranks import Direction
 from workers.sorting.sample import place_of

@@ -1,44 +1,50 @@
-"""The values that the rewriting of data files is given and the values that it gives back."""
+"""The units that the engine is given, and the results that it gives back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import LocationProvider
 
-from producer.model.plan import Scope, SortKey, Strategy, VectorRef
-from producer.model.staged import StagedDataFile
-from workers.model.convert_unit import ConversionUnit
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A data file that is rewritten. Its index is that of its target among the unit's deletes."""
-
-    index: int
-    path: str
-    #: Data sequence number.
-    sequence_number: int
-    #: Index into the unit's scopes.
-    scope: int
-    record_count: int
-    #: Bytes.
-    size: int
-    vector: VectorRef | None = None
-    #: Row id of the first row; None for rows from before format version 3.
-    first_row_id: int | None = None
-    #: Values of identity partition fields by source field id, in Iceberg's internal form (days, microseconds, …).
-    constants: Mapping[int, Any] = field(default_factory=dict)
-    format: FileFormat = FileFormat.PARQUET
-
+from producer.model.plan import Scope, SortKey, Strategy
+from producer.model.staged import StagedDataFile, StagedDeleteFile, StagedVector
+from workers.model.delete_set import ContentFile, DeleteSet
 
 #: The part of the largest size that is planned for.
 _ROOM: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionUnit:
+    """A share of a conversion: deletes to convert, and where to write the result."""
+
+    name: str
+    format_version: int
+    deletes: DeleteSet
+    granularity: Literal["file", "partition"]
+    #: Full paths of position delete files (v2): one for each data file, or for each scope (granularity ``partition``).
+    destinations: tuple[str, ...]
+    #: Full path of the Puffin files with ``{task}`` where the number of the write task goes (v3).
+    puffin_destination: str
+    #: Table properties; they choose the codec of what is written.
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionResult:
+    """What a conversion wrote. Data files with nothing new appear nowhere."""
+
+    deletes: tuple[StagedDeleteFile, ...]
+    vectors: tuple[StagedVector, ...]
+    #: For each existing position delete file of several data files, the paths of all that it names (v3).
+    named: Mapping[str, tuple[str, ...]]
+    rows_read: int
+    #: Rows that were live before and are deleted now.
+    new_positions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,11 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class RewriteUnit:
-    """Data files to be written anew without the rows that deletes remove, and how."""
+    """Data files to rewrite without the rows that deletes remove, and how."""
 
     name: str
-    #: The deletes that reach the inputs; its targets are the inputs, in order.
-    deletes: ConversionUnit
-    inputs: tuple[Input, ...]
+    #: The data files, and the deletes that reach them.
+    deletes: DeleteSet
     #: What is written: the table's current schema.
     schema: Schema
     #: Whether row ids and the sequence numbers of the last update are written too (spec, Row Lineage).
@@ -82,13 +87,17 @@ class RewriteUnit:
     location: LocationProvider
     #: Where paths are noted before they are written to: a prefix on the table's storage.
     journal: str
-    name_mapping: Any
     #: Table properties; they choose how is written and which metrics are kept.
     properties: Mapping[str, str]
     strategy: Strategy = Strategy.BINPACK
     order: tuple[SortKey, ...] = ()
     #: Field ids whose values are interleaved.
     zorder: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[ContentFile, ...]:
+        """The data files."""
+        return self.deletes.data_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,259 @@
+"""The match of data rows with equality deletes: a join that has the sequence number as its second condition.
+
+Deletes become an index in scratch that the tasks that read look rows up in. What scratch and the machine's memory
+for files cannot hold is joined by Spark, which shuffles, sorts and spills it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from workers.deletes.bloom_filter import Hashes, KeyFilter
+from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, key_names, part_hashes, spark_schema, spool
+from workers.deletes.key_index import ROW_BYTES, KeyIndex, read_part, write_index
+from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions, write_runs
+from workers.formats.key_reader import KeyBatch, KeyReader
+from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, FileSplit
+from workers.runtime.context import Cancellation, UnitContext
+from workers.runtime.machine import trim_memory
+from workers.runtime.parallel import balance, read_in_tasks, run_tasks
+from workers.runtime.scratch import record_split
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: A file of more rows is read by several tasks, each with row groups of its own.
+_SPLIT_ROWS: Final = 4_000_000
+_TASKS_PER_CORE: Final = 3
+#: What opening a file costs, in rows read in that time.
+FILE_ROWS: Final = 50_000
+#: Rows, and deletes, that are worth a task of their own.
+_TASK_ROWS: Final = 1_000_000
+_TASK_DELETES: Final = 1_000_000
+#: Rows that are looked up in an index at a time, about. Each time the pages of a large index are mapped again, so that
+#: more are worth their memory.
+_LOOKED_UP: Final = 1 << 15
+_LOOKED_UP_IN_PARTS: Final = 1 << 18
+
+
+def key_splits(deletes: EqualityDeletes, data_files: Iterable[ContentFile]) -> list[FileSplit]:
+    """Return the data files that some delete is newer than, large ones in several splits."""
+    newest: dict[int, int] = defaultdict(int)
+    for delete in deletes.files:
+        scope = 0 if deletes.is_global else delete.scope
+        newest[scope] = max(newest[scope], delete.sequence_number)
+    return [
+        FileSplit(file, number, count)
+        for file in data_files
+        if file.sequence_number < newest[0 if deletes.is_global else file.scope]
+        for count in [max(1, -(-file.record_count // _SPLIT_ROWS))]
+        for number in range(count)
+    ]
+
+
+def split_cost(split: FileSplit) -> int:
+    """Return what reading a split costs, in rows."""
+    return split.rows + FILE_ROWS
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """Finds the rows that equality deletes remove.
+
+    Args:
+        context: What the unit's work uses; deletes and positions lie in its scratch.
+        deletes: The data files.
+    """
+
+    context: UnitContext
+    deletes: DeleteSet
+
+    def match(self, equality: EqualityDeletes, name: str) -> list[PositionRuns]:
+        """Return the rows, each once, in files of scratch that begin with ``name``."""
+        context, budget = self.context, self.context.budget
+        if not (splits := key_splits(equality, self.deletes.data_files)):
+            return []
+        reader = KeyReader(context.io, equality.columns, self.deletes.name_mapping, budget.batch_bytes)
+        spooled = spool(equality, reader, context.scratch / name, budget, context.cancellation)
+        if not spooled.rows:
+            return []
+        scan = KeyScan(reader, equality.is_global, spooled, context.scratch)
+        if spooled.bytes + spooled.rows * ROW_BYTES <= budget.index_bytes:
+            trim_memory()  # what reading the deletes took, before tasks need as much
+            self._write_index(spooled, equality.is_global)
+            return scan.look_up(context, splits, name)
+        return write_runs(self._join(equality, spooled, scan, splits), context.scratch, name)
+
+    def _write_index(self, spooled: Spool, is_global: bool) -> None:
+        """Replace the parts of a spool by their indexes."""
+        paths, cancellation = spooled.paths, self.context.cancellation
+        tasks = max(1, min(self.context.budget.cores, spooled.rows // _TASK_DELETES))
+
+        def work(number: int) -> Iterator[None]:
+            for path in cancellation.until_set(paths[number::tasks]):
+                write_index(path, is_global)
+            trim_memory()  # 80 MB of 300 after three million keys
+            yield from ()
+
+        run_tasks(self.context, tasks, work)
+
+    def _join(self, equality: EqualityDeletes, spooled: Spool, scan: KeyScan, splits: Sequence[FileSplit]) -> DataFrame:
+        """Return the rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
+        from pyspark.sql import functions as f
+
+        # What keys take in Spark's heap is known by their number.
+        small = spooled.broadcast_bytes <= self.context.budget.broadcast_bytes
+        frame = self._delete_rows(equality, spooled).hint("broadcast" if small else "merge")
+        left, right = scan.candidates(self.context, splits).alias("d"), frame.alias("e")
+        keys = [f.col(f"d.{key}").eqNullSafe(f.col(f"e.{key}")) for key in key_names(equality.columns)]
+        conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
+        if not equality.is_global:
+            conditions.append(f.col("d.scope") == f.col("e.scope"))
+        return left.join(right, reduce(and_, conditions), "left_semi").select("file", "pos")
+
+    def _delete_rows(self, equality: EqualityDeletes, spooled: Spool) -> DataFrame:
+        """Return the deletes as ``seq, scope, k0, …``; keys that repeat often once, with their highest number."""
+        from pyspark.sql import functions as f
+
+        parts, cores, keys = spooled.paths, self.context.budget.cores, key_names(equality.columns)
+        names = ["scope", "seq", *keys]
+        tasks = [parts[index::cores] for index in range(min(cores, len(parts)))]
+
+        def read(task: int) -> Iterator[pa.RecordBatch]:
+            return (rows for part in tasks[task] for rows in read_part(part, names))
+
+        # What keys are the same by: those of a scoped delete only within their scope.
+        group = keys if equality.is_global else ["scope", *keys]
+        rows = read_in_tasks(self.context, len(tasks), spark_schema(equality.columns), read)
+        frame = rows.select("seq", *group)
+        return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if spooled.repeats else frame
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Rows of one data file that the filter of keys lets through."""
+
+    file: ContentFile
+    #: Ascending.
+    positions: Positions
+    #: As keys are partitioned by.
+    hashes: Hashes
+    #: Canonical key columns.
+    keys: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyScan:
+    """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match."""
+
+    reader: KeyReader
+    is_global: bool
+    deletes: Spool
+    scratch: Path
+
+    def look_up(self, context: UnitContext, splits: Sequence[FileSplit], name: str) -> list[PositionRuns]:
+        """Return the rows that the index of the deletes removes, in files of scratch that begin with ``name``."""
+        tasks = _balance(splits, context.budget.cores)
+        cancellation = context.cancellation
+
+        def work(number: int) -> Iterator[PositionRuns]:
+            keys = KeyFilter.open(self.deletes.filter)
+            index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
+            rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
+            found = (some for split in tasks[number] for some in self._candidates(split, keys, cancellation))
+            with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
+                for several in group_candidates(found, rows, self.reader.batch_bytes):
+                    for file, positions in removed_rows(index, several):
+                        writer.add(file, positions)
+                yield writer.close()
+            trim_memory()
+
+        return run_tasks(context, len(tasks), work)
+
+    def candidates(self, context: UnitContext, splits: Sequence[FileSplit]) -> DataFrame:
+        """Return the rows that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
+        tasks = _balance(splits, context.budget.cores)
+        schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
+
+        def rows(split: FileSplit, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
+            file = split.file
+            for batch, found, _ in self._filtered(split, keys, Cancellation()):
+                columns = [
+                    pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
+                    pa.array(found + batch.start),
+                    pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
+                    pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
+                    *(column.take(pa.array(found)) for column in batch.columns),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        def read(task: int) -> Iterator[pa.RecordBatch]:
+            keys = KeyFilter.open(self.deletes.filter)
+            return (batch for split in tasks[task] for batch in rows(split, keys))
+
+        columns = f"file int, pos bigint, {spark_schema(self.reader.columns)}"
+        return read_in_tasks(context, len(tasks), columns, read)
+
+    def _candidates(self, split: FileSplit, keys: KeyFilter, cancellation: Cancellation) -> Iterator[Candidates]:
+        for batch, found, hashes in self._filtered(split, keys, cancellation):
+            columns = tuple(column.take(pa.array(found)) for column in batch.columns)
+            hashes = part_hashes(self.is_global, split.file, columns, hashes[found])
+            yield Candidates(split.file, found + batch.start, hashes, columns)
+
+    def _filtered(
+        self, split: FileSplit, keys: KeyFilter, cancellation: Cancellation
+    ) -> Iterator[tuple[KeyBatch, Positions, Hashes]]:
+        """Yield batches of a split with the rows that may match, and the hashes by which the filter knows all rows.
+
+        Row groups go by statistics, rows by the filter.
+        """
+        for batch in self.reader.read(split, bounds=self.deletes.bounds):
+            cancellation.check()
+            hashes = key_hashes(self.is_global, split.file, batch.columns)
+            found = np.flatnonzero(keys.may_contain(hashes))
+            if found.size:
+                yield batch, found, hashes
+        record_split(self.scratch, split.file.index)
+
+
+def _balance(splits: Sequence[FileSplit], cores: int) -> list[list[FileSplit]]:
+    """Return the splits of each task, balanced by cost: small files share a task."""
+    costs = [split_cost(split) for split in splits]
+    tasks = balance(costs, max(1, min(cores * _TASKS_PER_CORE, sum(costs) // _TASK_ROWS)))
+    return [[splits[index] for index in task] for task in tasks]
+
+
+def group_candidates(candidates: Iterable[Candidates], most_rows: int, most_bytes: int) -> Iterator[list[Candidates]]:
+    """Yield lists of candidates that reach one of the two limits; the last may not."""
+    waiting: list[Candidates] = []
+    rows = size = 0
+    for some in candidates:
+        waiting.append(some)
+        rows += some.positions.size
+        size += sum(int(column.nbytes) for column in some.keys)
+        if rows >= most_rows or size >= most_bytes:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
+
+
+def removed_rows(index: KeyIndex, several: Sequence[Candidates]) -> Iterator[tuple[int, Positions]]:
+    """Yield the positions that the index removes with the index of their data file, in the order of the candidates."""
+    counts = [some.positions.size for some in several]
+    keys = [pa.concat_arrays(parts) for parts in zip(*(some.keys for some in several), strict=True)]
+    scopes = np.repeat(np.array([some.file.scope for some in several], np.int64), counts)
+    numbers = np.repeat(np.array([some.file.sequence_number for some in several], np.int64), counts)
+    removed = index.removes(np.concatenate([some.hashes for some in several]), keys, scopes, numbers)
+    ends = np.cumsum(counts)
+    for some, mask in zip(several, np.split(removed, ends[:-1]), strict=True):
+        yield some.file.index, some.positions[mask]
