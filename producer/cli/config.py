@@ -48,9 +48,8 @@ def _source(name: str, source: str) -> str:
 
 def _show_settings(rows: Iterable[tuple[str, str, str, str]]) -> None:
     """Print settings, one a row: variable, value, source, description."""
-    table = render.new_table("setting", "value", "from", "what it is")
+    table = render.new_table("setting", "value", "from", "what it is", texts=(1, 3))
     for name, value, source, description in rows:
         where = f"[bold]{source}[/bold]" if source != "default" else source
         table.add_row(escape(name), escape(value), where, escape(description))
-    table.columns[0].no_wrap = True
     render.print_table(table)

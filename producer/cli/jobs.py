@@ -11,7 +11,6 @@ from typing import Final
 
 import click
 from rich.markup import escape
-from rich.measure import Measurement
 
 from producer.broker.leases import Holder
 from producer.cli import render
@@ -26,7 +25,6 @@ from producer.model.job import Status
 UNKNOWN: Final = "unknown"
 #: The statuses that jobs can be filtered by.
 CHOICES: Final = (*(str(status) for status in Status), UNKNOWN)
-_MIN_REASON_WIDTH: Final = 24  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,26 +230,15 @@ def _holder_text(holder: Holder) -> str:
 
 
 def show_jobs(lines: Sequence[JobLine]) -> None:
-    """Print jobs, one a row, or one below the other if the terminal is too narrow. Ids are never broken."""
+    """Print jobs, one a row. Ids are never broken."""
     if not lines:
         render.out.print("No jobs.")
         return
-    table = render.new_table("job", "catalog", "table", "status", "units", "started", "took", "reason", numbers=(4, 6))
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    table.columns[-1].min_width = _MIN_REASON_WIDTH
+    names = ("job", "catalog", "table", "status", "units", "started", "took", "reason")
+    table = render.new_table(*names, numbers=(4, 6), texts=(7,))
     for line in lines:
         table.add_row(*_cells(line))
-    least = Measurement.get(render.out, render.out.options.update(max_width=render.UNLIMITED_WIDTH), table).minimum
-    if not render.out.is_terminal or least <= render.out.width:
-        render.print_table(table)
-        return
-    for line in lines:
-        job, _, _, *details, reason = _cells(line)
-        render.out.print(job)
-        render.out.print("  " + "  ".join(detail for detail in details if detail))
-        if reason:
-            render.out.print(f"  {reason}")
+    render.print_table(table)
 
 
 def _cells(line: JobLine) -> tuple[str, ...]:

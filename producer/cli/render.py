@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from producer.common.sizes import count_text
 from producer.job import Progress as JobProgress
@@ -24,7 +27,8 @@ out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 MAX_ROWS = 40  # of a table; the rest is summed up
-UNLIMITED_WIDTH = 1 << 16  # characters, more than any table takes
+_UNLIMITED_WIDTH = 1 << 16  # characters, more than any table takes
+_MIN_TEXT_WIDTH = 18  # characters of a column that may wrap
 _QUEUED_HINT_SECONDS = 15.0  # in the queue, after which the progress bar asks whether a worker runs
 
 COLOURS = {
@@ -60,7 +64,8 @@ def show_plan(plan: Plan, columns: Sequence[UnitColumn], summary: Iterable[str])
         return
     if plan.units:
         names = ("unit", "partition", *(column.name for column in columns))
-        table = new_table(*names, numbers=(0, *(n for n, column in enumerate(columns, 2) if column.is_number)))
+        numbers = (0, *(n for n, column in enumerate(columns, 2) if column.is_number))
+        table = new_table(*names, numbers=numbers, texts=tuple(n for n in range(len(names)) if n not in numbers))
         for unit in plan.units[:MAX_ROWS]:
             table.add_row(str(unit.number), escape(unit.label), *(column.cell(unit) for column in columns))
         if len(plan.units) > MAX_ROWS:
@@ -91,19 +96,67 @@ def show_report(report: Report) -> None:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
-def new_table(*names: str, numbers: tuple[int, ...] = ()) -> Table:
-    """Return an empty table with these columns, some of them numbers by their indices."""
+def new_table(*names: str, numbers: Sequence[int] = (), texts: Sequence[int] = ()) -> Table:
+    """Return an empty table.
+
+    Args:
+        names: The names of its columns.
+        numbers: Columns that are aligned to the right.
+        texts: Columns whose cells may wrap.
+    """
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
+        justify: JustifyMethod = "right" if index in numbers else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=index not in texts)
     return table
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, fitted to the terminal, or at its full width if there is none."""
-    # Programs split the output into lines: without a terminal no cell is folded, whatever COLUMNS says.
-    wide = out if out.is_terminal else Console(file=out.file, width=UNLIMITED_WIDTH, soft_wrap=True, highlight=False)
-    wide.print(table)
+    """Print a table on standard output, fitted to the terminal, or at its full width if there is none.
+
+    If the terminal is too narrow for columns, each row becomes a block of lines: its first cell, then the other cells
+    with the names of their columns. Only columns that may wrap are made narrower than their cells.
+    """
+    if not out.is_terminal:
+        # Programs split the output into lines: no cell is folded, whatever COLUMNS says.
+        Console(file=out.file, width=_UNLIMITED_WIDTH, soft_wrap=True, highlight=False).print(table)
+    elif _least_width(table) <= out.width:
+        out.print(table)
+    else:
+        for row in zip(*(column.cells for column in table.columns), strict=True):
+            _print_block(table.columns, [str(cell) for cell in row])
+
+
+def _least_width(table: Table) -> int:
+    """Return the columns of a terminal that a table takes at least."""
+    natural = Measurement.get(out, out.options.update(max_width=_UNLIMITED_WIDTH), table).maximum
+    texts = [max(_width(str(cell)) for cell in column.cells) for column in table.columns if not column.no_wrap]
+    return natural - sum(width - min(width, _MIN_TEXT_WIDTH) for width in texts)
+
+
+def _print_block(columns: Sequence[Column], cells: Sequence[str]) -> None:
+    """Print a row of a table as a block: the cells that are not empty, as many on a line as there is room for."""
+    title = f"{columns[0].header} {cells[0]}" if columns[0].justify == "right" else cells[0]
+    lines = [f"[bold]{title}[/bold]"]
+    for column, cell in zip(columns[1:], cells[1:], strict=True):
+        name = f"[dim]{column.header}[/dim]"
+        if not cell:
+            continue
+        if len(lines) > 1 and _width(f"{lines[-1]}  {name} {cell}") <= out.width:
+            lines[-1] += f"  {name} {cell}"
+            continue
+        lines.append(f"  {name}")
+        for number, word in enumerate([cell] if column.no_wrap else cell.split()):
+            if number == 0 or _width(f"{lines[-1]} {word}") <= out.width:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(f"    {word}")
+    for line in lines:
+        out.print(line)
+
+
+def _width(text: str) -> int:
+    return cell_len(Text.from_markup(text).plain)
 
 
 class Bar:

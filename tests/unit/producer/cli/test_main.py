@@ -25,14 +25,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 from rich.console import Console
 
 from producer.broker.leases import Holder
-from producer.cli import render
+from producer.cli import compact, config, render
 from producer.cli.jobs import JobLine, show_jobs, show_progress
 from producer.cli.main import main
 from producer.common.errors import Refused
 from producer.common.settings import PREFIX, Settings
 from producer.fleet import Fleet
 from producer.job import Progress, ProgressCallback
-from producer.model.job import Report, Request, Status
+from producer.model.job import Operation, Report, Request, Status
+from producer.model.plan import Plan, UnitHeader
 from producer.planning.compact.options import NAMES
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
@@ -362,6 +363,42 @@ class TestTables:
         assert "[x].parquet" in seen.getvalue().replace("\n", "")
         if width >= 300:
             assert len([text for text in lines if text.strip()]) == 3, "and a row is a line where there is room"
+
+    @pytest.mark.parametrize("width", [20, 45, 60, 80, 90, 120, 300])
+    def test_numbers_and_words_stay_whole(self, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = io.StringIO()
+        terminal = Console(file=seen, force_terminal=True, no_color=True, width=width, soft_wrap=True, highlight=False)
+        monkeypatch.setattr(render, "out", terminal)
+        unit = UnitHeader(
+            number=7,
+            label="day=2024-05-01/region=eu",
+            files=1_200,
+            delete_files=12,
+            rows=12_345_678,
+            delete_rows=0,
+            cost=3 << 30,
+            output=2 << 30,
+            why="1,199 small files, 1 file with many deletes",
+        )
+        plan = Plan(
+            request=Request.new("db.t", operation=Operation.COMPACT),
+            round=0,
+            table_uuid="",
+            location="",
+            format_version=2,
+            snapshot_id=1,
+            sequence_number=1,
+            units=(unit,),
+        )
+        render.show_plan(plan, compact._COLUMNS, [])
+        config._show_settings([("ICEFLEET_BROKER_URL", "redis://localhost:6379/0", "environment", "Celery broker")])
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in seen.getvalue().splitlines()]
+        for whole in ("7", "1,200", "12,345,678", "3.0 GB", "2.0 GB", "small", "deletes", "environment"):
+            assert any(re.search(rf"(^|\s){whole}(\s|$|,)", line) for line in lines), whole
+        if width >= 40:
+            assert max(map(len, lines)) <= width, "nothing is left to the terminal to break"
+            assert len(lines) < 25
+        assert ("unit 7" in lines) == (width < 120), "one below the other only if there is no room"
 
     def test_settings_in_a_pipe(self, run: Run) -> None:
         url = f"redis://{'very-' * 30}long.example.internal:6379/0"
