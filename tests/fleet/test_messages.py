@@ -19,9 +19,10 @@ from kombu import Connection
 
 from producer import Job
 from producer.broker.queue import COMMIT, LOCATION, PLAN, QUEUES, STAGING
+from producer.broker.registry import JobRegistry
 from producer.model import codec as versions
 from producer.model.codec import HEADER
-from producer.model.job import Operation, Request, Status
+from producer.model.job import Operation, Report, Request, Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import equality_deletes, left_behind, rows_of, streamed
 from tests.support import oracle
@@ -30,7 +31,6 @@ from tests.support.repository import REPOSITORY
 from tests.support.saved_jobs import ROWS as LIVE_ROWS
 from tests.support.saved_jobs import B, SavedJob
 from tests.support.saved_messages import Messages, arguments_of, read_messages
-from tests.support.unreferenced import unreferenced
 
 CONVERT = STAGING[Operation.CONVERT]
 pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
@@ -223,6 +223,14 @@ def deliver(fleet: LocalFleet, messages: Messages, *names: str) -> None:
         fleet.redis.lpush(messages[name]["queue"], json.dumps(messages[name]["message"]))
 
 
+def ended(fleet: LocalFleet, job: str) -> Report:
+    """Wait for the end of a job that this process has not asked for, and of all that was sent for it."""
+    registry = JobRegistry(fleet.settings)
+    report = fleet.processes.wait_for(f"report of {job}", lambda: registry.report(job), 60)
+    fleet.processes.wait_for("an empty queue", lambda: is_empty(fleet), 30)
+    return report
+
+
 @pytest.mark.parametrize("message", ["plan", "plan-with-every-argument"])
 def test_a_job_that_an_earlier_version_asks_for(
     fleet: LocalFleet, saved: tuple[SavedJob, Messages], message: str
@@ -231,7 +239,7 @@ def test_a_job_that_an_earlier_version_asks_for(
     shutil.rmtree(fleet.root / "lake" / "tables" / "db" / "once" / "_icefleet")  # nobody has planned it
     deliver(fleet, messages, message)
     arguments = arguments_of(messages[message]["message"])
-    report = Job(arguments["job"], fleet.settings).wait(60)
+    report = ended(fleet, arguments["job"])
     assert report.status is Status.COMMITTED, report
     table = fleet.catalog.load_table(job.table)
     branch, every = arguments.get("branch", "main"), message == "plan"
@@ -239,20 +247,19 @@ def test_a_job_that_an_earlier_version_asks_for(
     deletes = {file.partition[0] for file in oracle.live_files(table, branch) if file.equality_ids}
     assert deletes == (set() if every else {B})
     assert [file for file in oracle.live_files(table) if file.equality_ids] == [] or not every
-    assert unreferenced(table, metadata_files=False) == set()
+    assert left_behind(table) == []
 
 
 def test_a_job_whose_units_an_earlier_version_has_sent(fleet: LocalFleet, saved: tuple[SavedJob, Messages]) -> None:
     """One of them has failed before, and comes twice."""
     job, messages = saved
     deliver(fleet, messages, "unit-0-retried", "unit-1", "unit-0", "sweep", "commit")
-    report = Job(job.job, fleet.settings).wait(60)
+    report = ended(fleet, job.job)
     assert report.status is Status.COMMITTED, report
     table = fleet.catalog.load_table(job.table)
     assert oracle.rows(table) == LIVE_ROWS
     assert [file for file in oracle.live_files(table) if file.equality_ids] == []
-    fleet.processes.wait_for("an empty queue", lambda: is_empty(fleet), 30)
-    assert unreferenced(table, metadata_files=False) == set()
+    assert left_behind(table) == []
 
 
 def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def test_a_job_of_an_earlier_version(clock: None, tmp_path: Path, monkeypatch: p
 
     table = catalog.load_table(job.table)
     assert oracle.rows(table) == before
-    assert unreferenced(table, metadata_files=False) == set()
+    assert [path for path in unreferenced(table, metadata_files=False) if Path(path).is_file()] == []
     live = oracle.live_files(table)
     equality = [file for file in live if file.content == DataFileContent.EQUALITY_DELETES]
     assert len(snapshots_of(table.metadata, job.job)) == SNAPSHOTS.get(path.stem, 1)
