@@ -10,10 +10,10 @@ from kombu.utils.url import parse_url
 
 from producer.broker.application import Application
 from producer.broker.queue import QUEUES, SWEEP
-from producer.common.redaction import mask_logs
+from producer.common.redaction import redact_logs
 from producer.common.settings import Settings
 
-mask_logs()
+redact_logs()
 settings = Settings.load()
 
 app = Application(

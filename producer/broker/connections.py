@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from producer.common.errors import Reason, Refused
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 
 if TYPE_CHECKING:  # loaded with the first connection: reading a table alone does without them
     import redis
@@ -147,7 +147,7 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
     detail = next((text for text in messages if text), type(error).__name__)
     return Refused(
         Reason.BROKER,
-        f"The {what} at {masked(url)} does not answer: {_likely_cause(url, messages)} ({detail.rstrip('.')}).",
+        f"The {what} at {redact(url)} does not answer: {_likely_cause(url, messages)} ({detail.rstrip('.')}).",
     )
 
 

@@ -14,7 +14,7 @@ import click
 from producer.broker.registry import JobRegistry
 from producer.cli import render
 from producer.common.errors import IcefleetError, Reason, Refused
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table
 from producer.model.job import Report, Request, Status
@@ -129,7 +129,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
 
 def failure_text(error: Exception) -> str:
     """Return an error of a catalog or storage client in one line, with what to do if that is known."""
-    line = next(iter(masked(str(error)).strip().splitlines()), "") or type(error).__name__
+    line = next(iter(redact(str(error)).strip().splitlines()), "") or type(error).__name__
     hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
     return f"{line} ({type(error).__name__}){hint}"
 

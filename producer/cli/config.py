@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from producer.cli import render
 from producer.cli.common import JSON, print_json
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 from producer.common.settings import Settings
 
 
@@ -25,7 +25,7 @@ def config(as_json: bool) -> None:
       ICEFLEET_BROKER_URL=redis://localhost:6379/0 icefleet config
     """
     rows = [
-        (name, masked(value), _source(name, source), text) for name, value, source, text in Settings.load().described()
+        (name, redact(value), _source(name, source), text) for name, value, source, text in Settings.load().described()
     ]
     for catalog in Config().get_known_catalogs():
         kind = (Config().get_catalog_config(catalog) or {}).get("type", "")

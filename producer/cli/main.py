@@ -14,7 +14,7 @@ import click
 
 from icefleet_main import hidden
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
-from producer.common.redaction import mask_logs, masked
+from producer.common.redaction import redact, redact_logs
 from producer.planning import OPERATIONS
 
 #: The commands of this package: their module in ``producer.cli``, and their line in the list of commands. A module is
@@ -90,7 +90,7 @@ class Commands(click.Group):
             raise
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
             if ctx.params.get("verbose"):
-                click.echo(masked(traceback.format_exc()), err=True)
+                click.echo(redact(traceback.format_exc()), err=True)
             if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
                 _fail(_redis_lost(error))
             from producer.cli.common import failure_text
@@ -113,7 +113,7 @@ def main(verbose: bool) -> None:
     """
     _warn_of_unknown_variables()
     level = logging.INFO if verbose else logging.CRITICAL  # the report says what matters
-    mask_logs()
+    redact_logs()
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
 
 

@@ -1,5 +1,5 @@
 """What every other room stands on: errors, settings, redaction of secrets, and the storage beside a table.
 
 Imports no other room.
-Open errors.py first: each error says what its caller does next.
+Open errors.py first: its classes say what the caller does next.
 """

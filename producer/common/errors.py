@@ -1,6 +1,6 @@
-"""The errors of Icefleet, told apart by what the caller does next.
+"""The errors of Icefleet, one class for each thing that the caller may do next.
 
-Each carries one sentence that a person reads and that says what to do.
+Each carries one sentence for a person that says what to do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 
 
 class Reason(StrEnum):
@@ -25,31 +25,28 @@ class Reason(StrEnum):
     FORMAT_VERSION = "format version"
     WHERE = "where"
     BROKER = "broker"
-    FILE_FORMAT = "file format"
-    KEY_TYPE = "key type"
     COLUMN_TYPE = "column type"
-    ENCRYPTED = "encrypted file"
     MESSAGE = "message"
     UNMODELLED = "unknown metadata"
 
 
 class IcefleetError(Exception):
-    """Whatever Icefleet raises on purpose; the text is one sentence for a person."""
+    """The base of all errors that Icefleet raises on purpose."""
 
-    #: What the command line exits with.
+    #: The exit status of the command line.
     exit_status: ClassVar[int] = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(masked(arg) if type(arg) is str else arg for arg in args))
+        super().__init__(*(redact(arg) if type(arg) is str else arg for arg in args))
 
 
 class Refused(IcefleetError):
-    """What is asked cannot be done as it stands: change the request or the configuration. Nothing was written."""
+    """The request cannot be fulfilled as it is: change it or the configuration. Nothing was written."""
 
     exit_status = 2
 
     def __init__(self, reason: Reason, sentence: str) -> None:
-        super().__init__(reason, sentence)  # both, so that a pool of processes can hand it on
+        super().__init__(reason, sentence)  # both, so that it can be pickled
         self.reason = reason
 
     def __str__(self) -> str:
@@ -57,11 +54,11 @@ class Refused(IcefleetError):
 
 
 class Corrupt(IcefleetError):
-    """A file of the table, or a record of a job, is wrong; the text names it. Trying again does not help."""
+    """A file of the table or a record of a job is corrupt; the text names it. Trying again does not help."""
 
 
 class Newer(IcefleetError):
-    """A later version of Icefleet wrote it: sound, and for a process of that version to work on."""
+    """A later version of Icefleet wrote this record or message: leave it to a process of that version."""
 
     def __init__(self, what: str, version: int, known: int) -> None:
         super().__init__(what, version, known)
@@ -72,12 +69,12 @@ class Newer(IcefleetError):
 
 
 class Conflict(IcefleetError):
-    """The table changed so that the plan no longer fits: plan again."""
+    """The table changed, and the plan does not fit it any more: plan again."""
 
 
 class Failed(IcefleetError):
-    """Gave up after the attempts that the settings allow."""
+    """All attempts that the settings allow have failed."""
 
 
 class OutsideTable(Failed):
-    """A message or a record leads out of the table that its job is about: nothing there is touched."""
+    """A message or a record names a path outside of its table: nothing is read, written or deleted there."""

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
 from producer.common.errors import Reason, Refused
-from producer.common.redaction import learn_address
+from producer.common.redaction import register_address
 from producer.common.sizes import parse_size
 
 PREFIX = "ICEFLEET_"
@@ -39,25 +39,21 @@ def _megabytes(value: object) -> object:
 
 
 def _check_address(url: str, *, redis_only: bool = False) -> str:
-    """An address as it is, if it is one; the passwords in it are not judged.
+    """Return a valid address unchanged; any password is valid.
 
     Raises:
-        ValueError: it is none; the text says what is missing.
+        ValueError: The address is not valid; the text says what is missing.
     """
-    scheme, separator, rest = url.partition("://")
     if not url:
         return url
+    scheme, separator, rest = url.partition("://")
     if not separator:
         likely = f"redis://{url}" if url.count(":") == 1 and "/" not in url.split(":")[0] else _EXAMPLE
         raise ValueError(f"has no scheme: write {likely}")
     if redis_only and scheme not in (*_REDIS, "unix"):
         raise ValueError(f"is not the address of a Redis: write one such as {_EXAMPLE}")
-    if scheme in _REDIS:
-        _check_redis(url, rest)
-    return url
-
-
-def _check_redis(url: str, rest: str) -> None:
+    if scheme not in _REDIS:
+        return url
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  raises when it is none
@@ -66,6 +62,7 @@ def _check_redis(url: str, rest: str) -> None:
         raise ValueError(f"has no valid port: write one such as {_EXAMPLE}{encode}") from None
     if (database := parts.path.strip("/")) and not database.isdigit():
         raise ValueError(f"ends with {database!r}, which is not the number of a database: write one such as {_EXAMPLE}")
+    return url
 
 
 Seconds = Annotated[int, Field(ge=1)]
@@ -73,11 +70,7 @@ Megabytes = Annotated[int, BeforeValidator(_megabytes)]
 
 
 class Settings(BaseSettings):
-    """What a process of Icefleet is configured with; read from the environment, then from a file ``.env``.
-
-    Values are checked when they are read: :meth:`load` raises
-    :class:`~producer.common.errors.Refused` and names the variable.
-    """
+    """The settings of a process, from the environment, then from a file ``.env``."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True, hide_input_in_errors=True
@@ -151,22 +144,26 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls) -> Settings:
-        """The settings of this process; refuses a value that is out of its range and says which."""
+        """Return the settings of this process.
+
+        Raises:
+            Refused: A value is not allowed; the sentence names the variable.
+        """
         try:
             settings = cls()
         except ValidationError as error:
             first = error.errors()[0]
             own = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else None
             raise cls._refusal(str(first["loc"][0]), first["input"], own) from error
-        learn_address(settings.broker_url)
-        learn_address(settings.board_url)
+        register_address(settings.broker_url)
+        register_address(settings.board_url)
         return settings
 
     @classmethod
     def _refusal(cls, name: str, value: object, problem: str | None) -> Refused:
         field, shown = cls.model_fields[name], repr(value)
         if name.endswith("_url"):
-            learn_address(str(value))  # or its password would be shown
+            register_address(str(value))  # or its password would be shown
         if problem is None:
             problem = f"must be {_allowed(name, field)}; unset it for the default, {field.default}"
             shown = shown[:_SHOWN]
@@ -175,7 +172,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def unknown(cls) -> list[tuple[str, str]]:
-        """Variables with the prefix that are no setting, each with the name of the nearest one, or none."""
+        """Return variables with the prefix that are no setting, each with the nearest setting or an empty text."""
         known = [PREFIX + name.upper() for name in cls.model_fields]
         given = {name.upper() for name in (*os.environ, *DotEnvSettingsSource(cls).env_vars)}
         odd = sorted(name for name in given - {*known, *_NO_SETTINGS} if name.startswith(PREFIX))
@@ -183,13 +180,13 @@ class Settings(BaseSettings):
 
     @property
     def local(self) -> bool:
-        """Whether jobs run in the calling process, for want of a broker."""
+        """Whether jobs run in the calling process because there is no broker."""
         return not self.broker_url
 
     @property
     def redis_url(self) -> str:
-        """Where the board is kept; empty when there is no Redis."""
-        return self.board_url or (self.broker_url if self.broker_url.startswith(("redis://", "rediss://")) else "")
+        """The address of the Redis for reports, locks and the list of jobs; empty if there is none."""
+        return self.board_url or (self.broker_url if self.broker_url.partition("://")[0] in _REDIS else "")
 
     @property
     def catalog_names(self) -> tuple[str, ...]:
@@ -198,7 +195,7 @@ class Settings(BaseSettings):
 
     @property
     def state_folder(self) -> Path:
-        """Where processes keep what they know from one start to the next."""
+        """The folder for the state of Flower and of beat."""
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         return Path(self.state_dir) if self.state_dir else Path(home) / "icefleet"
 
@@ -213,7 +210,7 @@ class Settings(BaseSettings):
         return self.hard_limit + self.shutdown_seconds + 600
 
     def described(self) -> Iterator[tuple[str, str, str, str]]:
-        """Each setting as (variable, value, source, description)."""
+        """Yield each setting as (variable, value, source, description)."""
         for name, field in type(self).model_fields.items():
             source = "set" if name in self.model_fields_set else "default"
             yield PREFIX + name.upper(), str(getattr(self, name)), source, field.description or ""

@@ -22,7 +22,7 @@ from pyiceberg.utils.config import Config
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.common.redaction import learn
+from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import unloadable_column
 
 
@@ -54,7 +54,7 @@ def open_table(catalog: str, table: str) -> Table:
     opened = open_catalog(catalog)
     try:
         loaded = _load(opened, table)
-        learn(loaded.io.properties)  # may hold credentials that the catalog vends
+        register_secrets(loaded.io.properties)  # may hold credentials that the catalog vends
         return loaded
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error

@@ -1,4 +1,4 @@
-"""What a table's own history tells of a job: its snapshots carry the job's id in their summaries."""
+"""Jobs in a table's own history: the summaries of their snapshots carry the job's id."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ COUNTS: Final = {
 
 
 def snapshots_of(metadata: TableMetadata, job: str) -> list[Snapshot]:
-    """Every snapshot that a job has made and that has not expired, on whatever branch."""
+    """Return the snapshots that a job made on any branch and that have not expired."""
     return [s for s in metadata.snapshots if s.summary is not None and s.summary[JOB] == job]
 
 
 def count(snapshot: Snapshot, name: str) -> int:
-    """A count of a snapshot's summary; 0 where it has none."""
+    """Return a count of a snapshot's summary; 0 if it has none."""
     return int((snapshot.summary[name] if snapshot.summary else None) or 0)
 
 
 def report_from_history(metadata: TableMetadata, job: JobId, job_id: str) -> Report | None:
-    """How a job ended, as far as its snapshots tell; None when no snapshot carries its id."""
+    """Return a job's report as its snapshots have it, or None if no snapshot carries its id."""
     snapshots = snapshots_of(metadata, job_id)
     if not snapshots:
         return None
@@ -62,7 +62,7 @@ def report_from_history(metadata: TableMetadata, job: JobId, job_id: str) -> Rep
 
 
 def jobs_of(metadata: TableMetadata, operation: Operation | None = None) -> list[tuple[str, float]]:
-    """Jobs that have committed to a table with the time of their last snapshot in seconds, newest first."""
+    """Return the jobs that committed to a table with the time of their last snapshot in seconds, newest first."""
     found = {
         s.summary[JOB]: s.timestamp_ms / 1000
         for s in metadata.snapshots

@@ -1,7 +1,7 @@
-"""A job's records on its table's storage: who works on the table, plans, whether it was cancelled, how it has ended.
+"""A job's records on its table's storage: which job works on the table, plans, its cancellation, how it ended.
 
-Storage is what a job's state is derived from. Records are small JSON objects below ``_icefleet/`` at the table's
-location, a name that Iceberg's orphan clean-ups leave alone; all of them are gone when the job has ended.
+A job's state is derived from storage. Records are small JSON objects below ``_icefleet/`` at the table's location, a
+name that Iceberg's orphan clean-ups leave alone; all of them are deleted when the job has ended.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ ROOT: Final = "_icefleet"
 
 
 class JobStore:
-    """The records of one job; every method is one or a few storage operations and keeps nothing in memory.
+    """The records of one job; each method takes one or a few storage operations, and nothing is cached.
 
     Args:
         io: The table's file access.
         location: The table's location.
         token: The last part of the job's id.
-        branches: The table's, whose notes are looked through for those of the job.
+        branches: The table's branches, at whose records the job is looked for.
     """
 
     def __init__(self, io: FileIO, location: str, token: str, branches: Iterable[str] = (MAIN_BRANCH,)) -> None:
@@ -47,60 +47,60 @@ class JobStore:
         self.branches = tuple(dict.fromkeys([MAIN_BRANCH, *branches]))
         self._token = token
         self._table = Records(io, f"{self.location}/{ROOT}")
-        self._job = self._table.below(token)
+        self._job = self._table.subfolder(token)
 
     # -- the job -----------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Ask everyone who works on the job to stop."""
+        """Ask every process that works on the job to stop."""
         self._job.write("cancelled", Request(job="", table=""))
 
     def is_cancelled(self) -> bool:
-        """Return whether somebody asked to stop."""
+        """Return whether the job was cancelled."""
         return self._job.exists("cancelled")
 
     def close(self) -> None:
-        """Record that nothing is committed any more: workers that are still busy delete what they wrote."""
+        """Record that nothing more is committed: workers that are still busy delete what they wrote."""
         self._job.write("closing", Request(job="", table=""))
 
+    def is_closed(self) -> bool:
+        """Return whether the job is closed or its records are deleted: nothing more is committed."""
+        return self._job.exists("closing") or not self._job.exists("plan-0")
+
     def is_stopped(self) -> bool:
-        """Return whether nobody works on the job any more: it is cancelled, closed, or gone."""
+        """Return whether no process works on the job any more: it is cancelled, closed, or its records are deleted."""
         return self.is_cancelled() or self.is_closed()
 
     def conclude(self, report: Report) -> None:
-        """Record the report that the job ends with, before its records are deleted; a clean-up starts again from it."""
+        """Record the job's report before its records are deleted; an interrupted clean-up goes on from it."""
         self._job.write("conclusion", report)
 
     def conclusion(self) -> Report | None:
-        """How the job has ended, until that is known elsewhere; None when nobody has come to say it all."""
+        """Return the job's report until it is posted, or None if it is missing or unreadable."""
         return self._job.read("conclusion", Report)
 
     def load_conclusion(self) -> Report | None:
-        """The same; raises Corrupt when the conclusion is there and cannot be read."""
+        """Return the same; an unreadable one raises Corrupt."""
         return self._job.load("conclusion", Report)
 
     def has_conclusion(self) -> bool:
-        """Whether there is a conclusion, to be read or not."""
+        """Return whether there is a conclusion, readable or not."""
         return self._job.exists("conclusion")
-
-    def is_closed(self) -> bool:
-        """Return whether the job is closed, or gone: nothing is committed any more."""
-        return self._job.exists("closing") or not self._job.exists("plan-0")
 
     # -- the table ---------------------------------------------------------------------------------------------
 
     def write_current(self, request: Request) -> None:
-        """Note at the table which job works on a branch, so that a sweeper finds it when everything else is lost."""
+        """Record at the table which job works on a branch, so that a sweeper finds it if all messages are lost."""
         name = _current(request.operation, MAIN_BRANCH)
         if request.branch == MAIN_BRANCH:
-            # A version that knew one note for the whole table may have left it for a job on another branch.
+            # A version with one record for the whole table may have left it for a job on another branch.
             older = self._table.read(name, Request)
             if older is not None and older.branch != MAIN_BRANCH:
                 self._table.write(_current(older.operation, older.branch), older)
         self._table.write(_current(request.operation, request.branch), request)
 
     def current(self, operation: Operation, branch: str = MAIN_BRANCH) -> Request | None:
-        """The job that works on a branch; None when nobody can tell."""
+        """Return the job that works on a branch, or None if that is unknown."""
         own = self._table.read(_current(operation, branch), Request)
         if own is not None or branch == MAIN_BRANCH:
             return own
@@ -108,102 +108,101 @@ class JobStore:
         return shared if shared is not None and shared.branch == branch else None
 
     def currents(self, operation: Operation) -> tuple[list[Request], list[IcefleetError]]:
-        """The jobs that work on the branches, and what is wrong with the notes that cannot be read."""
+        """Return the jobs that work on the branches, and the errors of unreadable records."""
 
-        def look(branch: str) -> Request | IcefleetError | None:
+        def load(branch: str) -> Request | IcefleetError | None:
             try:
                 return self._table.load(_current(operation, branch), Request)
             except (Corrupt, Newer) as error:
                 return error
 
-        found = map_parallel(look, self.branches)
+        found = map_parallel(load, self.branches)
         requests = {request.job: request for request in found if isinstance(request, Request)}
         return list(requests.values()), [error for error in found if isinstance(error, IcefleetError)]
 
-    def noted(self, operation: Operation, job: str) -> Request | None:
-        """What was asked for by a job that works on one of the branches; None when nobody can tell."""
+    def request_of(self, operation: Operation, job: str) -> Request | None:
+        """Return the request of a job that works on one of the branches, or None if it is unknown."""
         return next((request for request in self.currents(operation)[0] if request.job == job), None)
 
     def write_last(self, report: Report, branch: str = MAIN_BRANCH) -> None:
-        """Leave a report at the table, where there is no Redis to keep it; the branch's next one takes its place."""
+        """Write a report at the table, for want of a Redis; the branch's next one takes its place."""
         self._table.write(_last(report.operation, branch), report)
 
     def last(self, operation: Operation, job: str | None = None) -> Report | None:
-        """The report of a job that was left at the table; of any job, where none is named."""
+        """Return the report at the table of a job, by default of any, or None."""
         found = (self._table.read(_last(operation, branch), Report) for branch in self.branches)
         return next((report for report in found if report is not None and job in (None, report.job)), None)
 
     # -- plans -------------------------------------------------------------------------------------------------
 
     def write_plan(self, plan: Plan, units: Iterable[Unit]) -> Plan:
-        """Write one round's units and then its plan: a plan that can be read is whole.
+        """Write one round's units and then its plan: a readable plan is complete.
 
         Returns:
-            The plan that counts. A message that comes twice may have two committers plan the same round, each on
-            another snapshot: units and what is staged of them lie in a folder of their own plan, so that nothing of
-            the one is ever taken for the other's.
+            The plan that counts. If a message comes twice, two committers may plan the same round, each on another
+            snapshot: the units of a plan, and what is staged of them, lie in a folder of that plan.
         """
         note, name = PlanNote(token=plan.token, units=len(plan.units)), f"planner-{plan.round}"
         number = self._job.append(name, note)
         map_parallel(self.at(plan).write_unit, units)
         if (known := self.plan(plan.round)) is not None:
             return known
-        if self._job.read(f"{name}-{number}", PlanNote) != note:  # somebody was as quick, and took its place
+        if self._job.read(f"{name}-{number}", PlanNote) != note:  # another process took the number
             self._job.append(name, note)
         self._job.write(f"plan-{plan.round}", plan)
         return plan
 
     def plan(self, round_: int) -> Plan | None:
-        """The plan of a round, or None when there is none that can be read, or none any more."""
+        """Return the plan of a round, or None if it is missing or unreadable."""
         return self._job.read(f"plan-{round_}", Plan)
 
     def load_plan(self, round_: int) -> Plan | None:
-        """The plan of a round; raises Corrupt when it is there and cannot be read."""
+        """Return the plan of a round, or None if it is missing; an unreadable one raises Corrupt."""
         return self._job.load(f"plan-{round_}", Plan)
 
-    def survey(self) -> tuple[list[Plan], list[str]]:
-        """All plans that can be read, and what is wrong with the others."""
-        return self._job.survey("plan", Plan)
+    def all_plans(self) -> tuple[list[Plan], list[str]]:
+        """Return the readable plans, and the errors of the others."""
+        return self._job.read_all("plan", Plan)
 
     def plans(self) -> list[Plan]:
-        """The plans of all rounds, first to last."""
+        """Return the plans of all rounds, in order, up to the first unreadable one."""
         found: list[Plan] = []
         while (plan := self.plan(len(found))) is not None:
             found.append(plan)
         return found
 
     def latest_plan(self) -> Plan | None:
-        """The plan of the last round that was planned."""
+        """Return the plan of the last round, or None."""
         return next(reversed(self.plans()), None)
 
     def at(self, plan: Plan) -> RoundStore:
-        """What lies in the folder of a plan."""
+        """Return the records of a plan."""
         return self._folder(plan.round, plan.token)
 
     def folders(self) -> list[tuple[RoundStore, int]]:
-        """The folders of all plans that were ever begun, each with its number of units; those that count among them."""
+        """Return the records of every plan that began, also of those that do not count, with their units."""
         found = [(round_, note) for round_ in range(self._rounds()) for note in self._planners(round_)]
         return [(self._folder(round_, note.token), note.units) for round_, note in found]
 
     def _planners(self, round_: int) -> list[PlanNote]:
-        """Who has begun to plan a round, each once."""
-        notes, _ = self._job.survey(f"planner-{round_}", PlanNote)
+        """Return the records of all who began to plan a round, each once."""
+        notes, _ = self._job.read_all(f"planner-{round_}", PlanNote)
         plan = self.plan(round_)
         own = [PlanNote(token=plan.token, units=len(plan.units))] if plan is not None else []
         return list({note.token: note for note in [*notes, *own]}.values())
 
     def _rounds(self) -> int:
-        """How many rounds were begun."""
+        """Return how many rounds began."""
         job = self._job
         return next(n for n in itertools.count() if not job.exists(f"planner-{n}-0") and not job.exists(f"plan-{n}"))
 
     def _folder(self, round_: int, token: str) -> RoundStore:
-        return RoundStore(self._job.below(f"{round_}-{token}"))
+        return RoundStore(self._job.subfolder(f"{round_}-{token}"))
 
     # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Delete every record but the conclusion, the plans last: while one can be read, a clean-up can be taken up."""
+        """Delete every record but the conclusion, the plans last: an interrupted clean-up goes on from them."""
         rounds = self._rounds()
         for folder, units in reversed(self.folders()):
             folder.clear(units)
@@ -215,10 +214,10 @@ class JobStore:
         self._job.delete("closing")
 
     def forget(self, branch: str = MAIN_BRANCH) -> None:
-        """Delete the conclusion, when it is known elsewhere; nothing tells of the job here any more.
+        """Delete the conclusion, which is posted: no record of the job is left.
 
         Args:
-            branch: The job's, which may have been dropped meanwhile.
+            branch: The job's branch, which may have been dropped since.
         """
         self._job.delete("conclusion")
         map_parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
@@ -229,7 +228,7 @@ class JobStore:
         try:
             current = self._table.load(name, Request)
         except Corrupt:
-            if branch == own:  # of no use to anybody
+            if branch == own:  # of no use to any process
                 self._table.delete(name)
             return
         if current is not None and current.token == self._token:
@@ -249,22 +248,22 @@ class JobStore:
 
 
 def branches_of(metadata: TableMetadata) -> list[str]:
-    """The branches of a table."""
+    """Return the names of a table's branches."""
     return [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
 
 
 def _current(operation: Operation, branch: str) -> str:
-    return _of_branch(f"current-{operation}", branch)
+    return _branch_record(f"current-{operation}", branch)
 
 
 def _last(operation: Operation, branch: str) -> str:
-    return _of_branch(f"last-{operation}", branch)
+    return _branch_record(f"last-{operation}", branch)
 
 
-def _of_branch(name: str, branch: str) -> str:
-    """The name of a record of a branch: that of the table for main, as it was when there was one record for a table.
+def _branch_record(name: str, branch: str) -> str:
+    """Return the name of a branch's record; for main, that of the table from when there was one for a table.
 
-    Branches may have any name, of any length, and storage may not tell upper from lower case: a digest does.
+    Branches may have any name, of any length, and storage may ignore case: a digest tells them apart.
     """
     if branch == MAIN_BRANCH:
         return name

@@ -1,4 +1,4 @@
-"""Small JSON records on storage, by name: written whole, read whole, claimed by whoever comes first."""
+"""Small JSON records on storage: written and read whole, by name, and claimed by the first who writes one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from producer.model.staged import Claim
 V = TypeVar("V", bound=Value)
 C = TypeVar("C", bound=Claim)
 
-_LOOKS: Final = 5
-_PAUSE: Final = 0.1
+_READS: Final = 5
+_PAUSE: Final = 0.1  # seconds between two of them
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of one folder; nothing is kept in memory.
+    """The records of one folder; nothing is cached.
 
     Args:
         io: The table's file access.
@@ -36,50 +36,50 @@ class Records:
     io: FileIO
     base: str
 
-    def below(self, folder: str) -> Self:
-        """Those of a folder in this one."""
-        return type(self)(self.io, f"{self.base}/{_segment(folder)}")
+    def subfolder(self, name: str) -> Self:
+        """Return the records of a folder in this one."""
+        return type(self)(self.io, f"{self.base}/{_segment(name)}")
 
     def write(self, name: str, value: Value) -> None:
-        """Write a record, in place of one that is there."""
+        """Write a record, in place of one that exists."""
         write_file(self.io, self._path(name), encode(value).encode())
 
     def read(self, name: str, kind: type[V]) -> V | None:
-        """A record; None when there is none, or none that can be read: as good as not written.
+        """Return a record, or None if it is missing or unreadable.
 
         Raises:
-            Newer: a later version has written it.
+            Newer: A later version wrote it.
         """
         with suppress(Corrupt):
-            return self._look(name, kind)
+            return self._read_once(name, kind)
         return None
 
     def load(self, name: str, kind: type[V]) -> V | None:
-        """A record that must not be taken for one that was never written; None when there is none.
+        """Return a record, or None if it is missing. An unreadable one must not count as one that was never written.
 
-        One that cannot be read is looked at again for half a second: disks show a file before all of it is written.
+        It is read again for half a second: disks show a file before all of it is written.
 
         Raises:
-            Corrupt: it is there and cannot be read; the sentence names it.
-            Newer: a later version has written it.
+            Corrupt: The record is unreadable; the sentence names it.
+            Newer: A later version wrote it.
         """
-        for _ in range(_LOOKS - 1):
+        for _ in range(_READS - 1):
             with suppress(Corrupt):
-                return self._look(name, kind)
+                return self._read_once(name, kind)
             time.sleep(_PAUSE)
-        return self._look(name, kind)
+        return self._read_once(name, kind)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a record, whole or not."""
+        """Return whether a record exists, readable or not."""
         return self.io.new_input(self._path(name)).exists()
 
     def delete(self, name: str) -> None:
-        """Delete a record that may be there."""
+        """Delete a record if it exists."""
         delete_if_exists(self.io, self._path(name))
 
     def claim(self, name: str, value: C) -> bool:
-        """Write a record under a name that nobody has; False when somebody has it, or is as quick."""
-        with suppress(Corrupt):  # then whoever wrote it has died over it
+        """Write a record unless one of its name exists; return False if another process has the name."""
+        with suppress(Corrupt):  # its writer died while it wrote
             if self.load(name, type(value)) is not None:
                 return False
         self.write(name, value)
@@ -87,29 +87,29 @@ class Records:
         return written is not None and written.token == value.token
 
     def append(self, name: str, value: C) -> int:
-        """Claim the first number that is free under a name; the number."""
+        """Claim the first free number of a name, and return it."""
         return next(number for number in itertools.count() if self.claim(f"{name}-{number}", value))
 
     def count(self, name: str) -> int:
-        """How many numbers are taken under a name."""
+        """Return how many numbers of a name are in use."""
         return next(number for number in itertools.count() if not self.exists(f"{name}-{number}"))
 
-    def survey(self, name: str, kind: type[V]) -> tuple[list[V], list[str]]:
-        """All that was appended under a name, and what is wrong with those that cannot be read."""
+    def read_all(self, name: str, kind: type[V]) -> tuple[list[V], list[str]]:
+        """Return the readable records of all numbers of a name, and the errors of the others."""
         found: list[V] = []
-        broken: list[str] = []
+        errors: list[str] = []
         for number in itertools.count():
             try:
                 value = self.load(f"{name}-{number}", kind)
             except Corrupt as error:
-                broken.append(str(error))
+                errors.append(str(error))
                 continue
             if value is None:
-                return found, broken
+                break
             found.append(value)
-        raise AssertionError
+        return found, errors
 
-    def _look(self, name: str, kind: type[V]) -> V | None:
+    def _read_once(self, name: str, kind: type[V]) -> V | None:
         path = self._path(name)
         try:
             with self.io.new_input(path).open(seekable=False) as stream:
@@ -123,5 +123,5 @@ class Records:
 
 
 def _segment(name: str) -> str:
-    """A name that leads nowhere: numbers and tokens in it come from messages and from other records."""
+    """Return a name that leads to no other folder: numbers and tokens in it come from messages and other records."""
     return quote(name, safe="")

@@ -1,4 +1,4 @@
-"""The records of one plan: its units, attempts at them, what was staged, what failed, commits that were begun."""
+"""The records of one plan: its units, attempts at them, what was staged, what failed, commits that began."""
 
 from __future__ import annotations
 
@@ -16,76 +16,70 @@ from producer.state.records import Records
 
 @dataclass(frozen=True, slots=True)
 class RoundStore:
-    """What lies in the folder of one plan; every method is one or a few storage operations.
-
-    Args:
-        records: The folder's.
-    """
+    """The records in the folder of one plan; each method takes one or a few storage operations."""
 
     records: Records
 
-    # -- units -------------------------------------------------------------------------------------------------
+    # -- units and attempts ------------------------------------------------------------------------------------
 
     def write_unit(self, unit: Unit) -> None:
         """Write a unit with its files."""
         self.records.write(f"unit-{unit.header.number}", unit)
 
     def unit(self, number: int) -> Unit | None:
-        """One unit with its files; raises Corrupt when it is there and cannot be read."""
+        """Return a unit with its files, or None if it is missing; an unreadable one raises Corrupt."""
         return self.records.load(f"unit-{number}", Unit)
 
-    # -- attempts ----------------------------------------------------------------------------------------------
+    def claim_attempt(self, attempt: Attempt) -> bool:
+        """Record an attempt before it writes anything else; return False if another attempt has its number."""
+        return self.records.claim(_attempt(attempt), attempt)
 
-    def claim(self, attempt: Attempt) -> bool:
-        """Note an attempt, before it writes anything else; False when another one has taken its number."""
-        return self.records.claim(f"attempt-{attempt.unit}-{attempt.number}", attempt)
-
-    def note_attempt(self, attempt: Attempt) -> None:
-        """Note what an attempt is about to write, before it writes it."""
-        self.records.write(f"attempt-{attempt.unit}-{attempt.number}", attempt)
+    def update_attempt(self, attempt: Attempt) -> None:
+        """Record what an attempt will write, before it does."""
+        self.records.write(_attempt(attempt), attempt)
 
     def is_taken_over(self, attempt: Attempt) -> bool:
         """Return whether another attempt has the number of this one.
 
-        Storage knows no atomic claim: two workers that begin at the same moment may both be told that a number is
-        theirs. The last one that writes its note has it.
+        Storage has no atomic claim: of two workers that begin at the same moment, both may get a number. The last one
+        that writes its record has it.
         """
-        noted = self.records.read(f"attempt-{attempt.unit}-{attempt.number}", Attempt)
-        return noted is not None and noted.token != attempt.token
+        written = self.records.read(_attempt(attempt), Attempt)
+        return written is not None and written.token != attempt.token
 
     def journal(self, attempt: Attempt) -> str:
-        """Where an attempt notes the paths that it cannot tell before it writes to them."""
+        """Return the path of an attempt's journal of paths that are not known before it writes."""
         return f"{self.records.base}/journal-{attempt.unit}-{quote(attempt.token, safe='')}"
 
     def attempts(self, unit: int) -> list[Attempt]:
-        """All attempts at a unit, first to last; the number of one that cannot be read is free."""
+        """Return the attempts at a unit, in order, up to the first unreadable one, whose number is free."""
         found: list[Attempt] = []
         while (attempt := self.records.read(f"attempt-{unit}-{len(found)}", Attempt)) is not None:
             found.append(attempt)
         return found
 
-    def survey(self, unit: int) -> tuple[list[Attempt], list[str]]:
-        """All attempts at a unit that can be read, and what is wrong with the others: nobody knows what they wrote."""
-        return self.records.survey(f"attempt-{unit}", Attempt)
+    def all_attempts(self, unit: int) -> tuple[list[Attempt], list[str]]:
+        """Return the readable attempts at a unit, and the errors of the others: what those wrote is unknown."""
+        return self.records.read_all(f"attempt-{unit}", Attempt)
 
     def retract(self, attempt: Attempt, *, forget: bool) -> None:
-        """Take back what an attempt staged; ``forget`` gives its number free as well."""
+        """Delete the staged record of an attempt; with ``forget`` its number is free again."""
         self.records.delete(f"staged-{attempt.unit}-{attempt.number}")
         if forget:
-            self.records.delete(f"attempt-{attempt.unit}-{attempt.number}")
+            self.records.delete(_attempt(attempt))
 
     # -- outcomes ----------------------------------------------------------------------------------------------
 
     def write_staged(self, staged: Staged) -> None:
-        """Say that a unit is staged; the last thing that an attempt writes."""
+        """Record that a unit is staged; the last thing that an attempt writes."""
         self.records.write(f"staged-{staged.unit}-{staged.attempt}", staged)
 
     def staged_by(self, attempt: Attempt) -> Staged | None:
-        """What one attempt has staged; None when it did not come to its end."""
+        """Return what one attempt staged, or None if it did not finish."""
         return self.records.read(f"staged-{attempt.unit}-{attempt.number}", Staged)
 
     def staged(self, unit: int) -> Staged | None:
-        """What the first attempt at a unit that came to its end has staged."""
+        """Return what the first attempt that finished a unit staged, or None."""
         number = 0
         while (staged := self.records.read(f"staged-{unit}-{number}", Staged)) is None:
             if not self.records.exists(f"attempt-{unit}-{number}"):
@@ -94,7 +88,7 @@ class RoundStore:
         return staged
 
     def unreadable(self, unit: int) -> str | None:
-        """What is wrong with the last record that a unit is staged which cannot be read, if there is one."""
+        """Return the error of a unit's last staged record that is unreadable, or None."""
         for number in reversed(range(self.records.count(f"attempt-{unit}"))):
             try:
                 self.records.load(f"staged-{unit}-{number}", Staged)
@@ -103,28 +97,24 @@ class RoundStore:
         return None
 
     def write_failed(self, failure: Failure) -> None:
-        """Say that a unit has failed for good."""
+        """Record that a unit failed for good."""
         self.records.write(f"failed-{failure.unit}", failure)
 
     def retract_failed(self, failure: Failure) -> None:
-        """Take back that a unit has failed."""
+        """Delete the record that a unit failed."""
         self.records.delete(f"failed-{failure.unit}")
 
-    def failed(self, unit: int) -> Failure | None:
-        """Why a unit has failed for good."""
-        return self.records.read(f"failed-{unit}", Failure)
-
     def outcome(self, unit: int) -> Staged | Failure | None:
-        """How a unit ended; None while it has not."""
-        return self.staged(unit) or self.failed(unit)
+        """Return how a unit ended, or None if it has not."""
+        return self.staged(unit) or self.records.read(f"failed-{unit}", Failure)
 
     def outcomes(self, units: Sequence[UnitHeader]) -> dict[int, Staged | Failure]:
-        """How the units that have ended ended, by number; refused ones count as failed."""
+        """Return how the units that have ended did, by number; refused ones count as failed."""
         found = map_parallel(lambda unit: refusal(unit) or self.outcome(unit.number), units)
         return {unit.number: outcome for unit, outcome in zip(units, found, strict=True) if outcome is not None}
 
     def pending(self, units: Sequence[UnitHeader]) -> Iterator[int]:
-        """Units that have not ended, the last one first: while a job runs, the first look usually finds one."""
+        """Yield units that have not ended, the last first: while a job runs, the first look usually finds one."""
         for unit in reversed(units):
             if unit.refused is None and self.outcome(unit.number) is None:
                 yield unit.number
@@ -132,36 +122,32 @@ class RoundStore:
     # -- commits -----------------------------------------------------------------------------------------------
 
     def claim_commit(self, note: CommitNote) -> int:
-        """Note a commit, before it writes anything; returns the number that it is noted under."""
+        """Record a commit before it writes anything; return the number of the record."""
         return self.records.append("commit", note)
 
-    def note_commit(self, number: int, note: CommitNote) -> None:
-        """Note how a commit goes on."""
+    def update_commit(self, number: int, note: CommitNote) -> None:
+        """Record how a commit goes on."""
         self.records.write(f"commit-{number}", note)
 
-    def forget_commit(self, number: int) -> None:
-        """Take a note back that came after the job's end."""
+    def delete_commit(self, number: int) -> None:
+        """Delete the record of a commit that came after the job's end."""
         self.records.delete(f"commit-{number}")
 
     def commits(self) -> list[CommitNote]:
-        """All commits that were begun."""
-        return self.survey_commits()[0]
+        """Return the readable records of all commits that began."""
+        return self.all_commits()[0]
 
-    def survey_commits(self) -> tuple[list[CommitNote], list[str]]:
-        """The same, and what is wrong with those that cannot be read."""
-        return self.records.survey("commit", CommitNote)
+    def all_commits(self) -> tuple[list[CommitNote], list[str]]:
+        """Return the readable records of all commits that began, and the errors of the others."""
+        return self.records.read_all("commit", CommitNote)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self, units: int) -> None:
-        """Delete every record.
-
-        Args:
-            units: How many units the plan has.
-        """
+        """Delete every record of a plan with so many units."""
         map_parallel(self._clear_unit, range(units))
         for number in reversed(range(self.records.count("commit"))):
-            self.forget_commit(number)
+            self.delete_commit(number)
 
     def _clear_unit(self, unit: int) -> None:
         for number in reversed(range(self.records.count(f"attempt-{unit}"))):  # the first one leads to the others
@@ -172,5 +158,9 @@ class RoundStore:
 
 
 def refusal(unit: UnitHeader) -> Failure | None:
-    """The failure of a unit that the plan refuses; None for one that is worked on."""
+    """Return the failure of a unit that the plan refuses, or None."""
     return Failure(unit=unit.number, partition=unit.label, reason=unit.refused) if unit.refused else None
+
+
+def _attempt(attempt: Attempt) -> str:
+    return f"attempt-{attempt.unit}-{attempt.number}"

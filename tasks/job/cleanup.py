@@ -36,11 +36,11 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
     """
     store = context.store
     store.close()
-    plans, wrong = store.survey()
+    plans, wrong = store.all_plans()
     uncommitted = _UncommittedFiles(context, plans)
     folders = store.folders()
     for plan in plans:
-        _, unread = store.at(plan).survey_commits()
+        _, unread = store.at(plan).all_commits()
         # It may be the note of a commit that is about to happen, unless this round or a later one is committed.
         if unread and not any(uncommitted.is_committed(later) for later in plans if later.round >= plan.round):
             wrong += unread
@@ -192,7 +192,7 @@ class _UncommittedFiles:
 def _written_paths(folder: RoundStore, unit: int) -> tuple[set[str], list[str]]:
     """Return the paths that attempts at a unit may have written, and what is wrong with unreadable records."""
     paths: set[str] = set()
-    attempts, wrong = folder.survey(unit)
+    attempts, wrong = folder.all_attempts(unit)
     for attempt in attempts:
         staged = folder.staged_by(attempt)
         paths.update(staged.paths if staged is not None else attempt.paths)
@@ -202,7 +202,7 @@ def _written_paths(folder: RoundStore, unit: int) -> tuple[set[str], list[str]]:
 
 
 def _clear_journals(folder: RoundStore, unit: int) -> None:
-    for attempt in folder.survey(unit)[0]:
+    for attempt in folder.all_attempts(unit)[0]:
         if (journal := _journal(folder, attempt)) is not None:
             journal.clear(attempt.tasks)
 

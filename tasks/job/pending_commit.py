@@ -72,11 +72,11 @@ class PendingCommit:
         """Note that the outcome is known: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
         if self.store.is_closed():  # meanwhile: nobody would delete the note
-            self.records.forget_commit(self.number)
+            self.records.delete_commit(self.number)
 
     def _update(self, **changes: object) -> None:
         self.note = self.note.model_copy(update=changes)
-        self.records.note_commit(self.number, self.note)
+        self.records.update_commit(self.number, self.note)
 
 
 def has_pending_commit(context: JobContext, plan: Plan) -> bool:

@@ -41,7 +41,7 @@ def end_unplanned_job(request: Request, reason: str) -> Ended:
 def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
     """Delete what is left of a job whose report is posted already, if there is anything."""
     store, operation = context.store, context.name.operation
-    if store.latest_plan() is None and not store.has_conclusion() and store.noted(operation, context.id) is None:
+    if store.latest_plan() is None and not store.has_conclusion() and store.request_of(operation, context.id) is None:
         return Ended(None)
     return close_unless_commit_pending(context, report)
 
@@ -73,7 +73,7 @@ def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = 
     name, plan = context.name, context.store.latest_plan()
     if plan is not None:
         return context.request(plan)
-    current = context.store.noted(name.operation, context.id)
+    current = context.store.request_of(name.operation, context.id)
     for known in (current,) if current is not None else others():
         if (known.job, known.operation, known.catalog, known.table) == (context.id, *name.about):
             return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.planning import OPERATIONS
@@ -53,7 +53,7 @@ def report_of(request: Request, status: Status, *, reason: str | None = None) ->
         catalog=request.catalog,
         operation=request.operation,
         status=status,
-        reason=reason and masked(reason),
+        reason=reason and redact(reason),
         seconds=_seconds(request),
     )
 
@@ -83,7 +83,7 @@ def conclude_report(
     """Return the report with its end; without a status, it follows from what was committed and what failed."""
     if status is None:
         status, reason = _final_status(report)
-    text = reason and masked(reason)
+    text = reason and redact(reason)
     return report.model_copy(update={"status": status, "reason": text, "seconds": _seconds(request)})
 
 

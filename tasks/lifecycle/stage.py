@@ -12,7 +12,7 @@ from typing import Final
 from celery.exceptions import SoftTimeLimitExceeded
 
 from producer.common.errors import Corrupt, Failed, Newer, OutsideTable, Reason, Refused
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.model.job import Failure
 from producer.model.plan import Plan, Unit, UnitHeader
@@ -100,7 +100,7 @@ def stage(
     attempt = Attempt(
         unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
-    if not records.claim(attempt):  # before anything that may fail or kill this process: so it counts
+    if not records.claim_attempt(attempt):  # before anything that may fail or kill this process: so it counts
         raise TryAgain("another worker has begun the same attempt")
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
@@ -125,7 +125,7 @@ def _attempt(
     records = context.store.at(plan)
     if outside := [path for path in executor.claim.paths if not context.locations.contain(path)]:
         raise OutsideTable(f"{outside[0]} lies outside of the table's locations: it is not written.")
-    records.note_attempt(executor.claim)
+    records.update_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
         with scratch(root) as folder:
@@ -168,7 +168,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
-    failure = Failure(unit=unit.number, partition=unit.label, reason=masked(reason))
+    failure = Failure(unit=unit.number, partition=unit.label, reason=redact(reason))
     store.at(plan).write_failed(failure)
     if store.is_closed():  # meanwhile: its records are gone, or about to go
         store.at(plan).retract_failed(failure)

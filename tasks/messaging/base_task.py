@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Unfinished(Ignore):
     @property
     def event_fields(self) -> dict[str, Any]:
         """The fields of the events."""
-        return {"result": masked(str(self))}
+        return {"result": redact(str(self))}
 
 
 class Waits(Unfinished):
@@ -94,14 +94,14 @@ class RedactedTask(Task):
             raise
         except Exception as error:
             text = "".join(traceback.format_exception(error))
-            if masked(text) == text:
+            if redact(text) == text:
                 raise
             log.warning("%s", text)  # redacted like every line of the log; the events do not have it
             # Neither the error nor its cause may travel on: Celery's events show the whole chain.
             if isinstance(error, Unsuccessful):
-                raise Unsuccessful(masked(str(error))) from None
+                raise Unsuccessful(redact(str(error))) from None
             raise _redacted_retry(error) if isinstance(error, Retry) else _redacted(error) from None
-        return masked(result) if isinstance(result, str) else result
+        return redact(result) if isinstance(result, str) else result
 
     def work(self, *args: Any, **kwargs: Any) -> Any:
         """Do the work of the task; the caller redacts the result and the errors."""
@@ -112,7 +112,7 @@ class RedactedTask(Task):
         try:
             super().send_event(type_, *args, **{"retry": False, **fields})
         except Exception as error:  # each broker's client has errors of its own
-            log.warning("%s: the event %s is not sent: %s", self.request.id, type_, masked(str(error)))
+            log.warning("%s: the event %s is not sent: %s", self.request.id, type_, redact(str(error)))
 
     def retry(self, *args: Any, **options: Any) -> Exception:
         """Retry as Celery does, but requeue a message that cannot be sent again.
@@ -141,15 +141,15 @@ class QuietTask(RedactedTask):
         try:
             return super().work(*args, **kwargs)
         except Exception as error:
-            text = masked("".join(traceback.format_exception(error)))
+            text = redact("".join(traceback.format_exception(error)))
             self._send_start(started)
-            self.send_event("task-failed", exception=masked(repr(error)), traceback=text)
+            self.send_event("task-failed", exception=redact(repr(error)), traceback=text)
             raise
 
     def send_success(self, result: str, started: float) -> str:
         """Send the events of a run that began at ``started`` and changed something; return the result."""
         self._send_start(started)
-        self.send_event("task-succeeded", result=repr(masked(result)), runtime=time.time() - started)
+        self.send_event("task-succeeded", result=repr(redact(result)), runtime=time.time() - started)
         return result
 
     def _send_start(self, started: float) -> None:
@@ -159,8 +159,8 @@ class QuietTask(RedactedTask):
 
 def _redacted_retry(retry: Retry) -> Retry:
     cause = _redacted(retry.exc) if retry.exc is not None else None
-    return Retry(retry.message and masked(retry.message), exc=cause, when=retry.when, sig=retry.sig)
+    return Retry(retry.message and redact(retry.message), exc=cause, when=retry.when, sig=retry.sig)
 
 
 def _redacted(error: BaseException) -> RedactedError:
-    return RedactedError(f"{type(error).__name__}: {masked(str(error))}")
+    return RedactedError(f"{type(error).__name__}: {redact(str(error))}")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from producer.broker.queue import LOCATION
 from producer.common.errors import Newer, OutsideTable, Reason, Refused
-from producer.common.redaction import masked
+from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.model import codec as versions
 from tasks.messaging.base_task import RETRY_EVENT, RedactedTask, Unfinished, Unsuccessful
@@ -69,7 +69,7 @@ class DeliveredTask(RedactedTask):
         except Unsuccessful as error:
             log.warning("%s: %s", self.request.id, error)
             # The list of tasks in Flower shows results; that of a failed task would be empty.
-            self.send_event("task-progress", result=masked(str(error)))
+            self.send_event("task-progress", result=redact(str(error)))
             raise
 
     def _deliver(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:

@@ -33,7 +33,7 @@ def test_the_delivery_that_lost_its_number_gives_way(
     def overtaken(*arguments: Any) -> Any:
         result = real(*arguments)
         (attempt,) = records.attempts(0)
-        records.note_attempt(attempt.model_copy(update={"token": "0ther", "paths": ()}))
+        records.update_attempt(attempt.model_copy(update={"token": "0ther", "paths": ()}))
         return result
 
     with monkeypatch.context() as patch:

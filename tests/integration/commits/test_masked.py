@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from producer.common import redaction as masking
-from producer.common.redaction import learn
+from producer.common.redaction import register_secrets
 from producer.model.job import Status
 from producer.state.job_store import ROOT
 from tasks.lifecycle.outcomes import Stage
@@ -21,8 +21,8 @@ SECRET = "opensesame"
 @pytest.fixture(autouse=True)
 def learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this process has learned is forgotten after each test."""
-    monkeypatch.setattr(masking, "_learned", set())
-    learn({"s3.session-token": SECRET})
+    monkeypatch.setattr(masking, "_registered", set())
+    register_secrets({"s3.session-token": SECRET})
 
 
 def _records(stream: StreamTable) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from producer.common import redaction as masking
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.common.redaction import MaskedRecord, learn, learn_address, masked
+from producer.common.redaction import RedactedRecord, redact, register_address, register_secrets
 from producer.model.job import Request, Status
 from tasks.lifecycle.outcomes import report_of
 
@@ -18,10 +18,10 @@ from tasks.lifecycle.outcomes import report_of
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test begins, and leaves this process, without secrets."""
-    monkeypatch.setattr(masking, "_learned", set())
-    masking._values.cache_clear()
+    monkeypatch.setattr(masking, "_registered", set())
+    masking._known_secrets.cache_clear()
     yield
-    masking._values.cache_clear()
+    masking._known_secrets.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def nothing_learned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret(text: str, expected: str) -> None:
-    assert masked(text) == expected
-    assert masked(expected) == expected
+    assert redact(text) == expected
+    assert redact(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,44 +55,46 @@ def test_what_looks_like_a_secret(text: str, expected: str) -> None:
     ],
 )
 def test_what_is_none(text: str) -> None:
-    assert masked(text) == text
+    assert redact(text) == text
 
 
 def test_values_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    learn(
+    register_secrets(
         {"credential": "client:opensesame", "s3.session-token": "sesame-42", "auth": {"basic": {"password": "deeper"}}}
     )
-    learn({"token-refresh-enabled": "true-enough", "uri": "https://host/", "scope": "catalog", "token": "abc"})
-    learn_address("redis://:p%40ssword@host/0")
-    learn_address("redis://:with/slash@host/0")
-    assert masked("redis://:with/slash@host/0") == "redis://***@host/0"
+    register_secrets(
+        {"token-refresh-enabled": "true-enough", "uri": "https://host/", "scope": "catalog", "token": "abc"}
+    )
+    register_address("redis://:p%40ssword@host/0")
+    register_address("redis://:with/slash@host/0")
+    assert redact("redis://:with/slash@host/0") == "redis://***@host/0"
     said = "client:opensesame, opensesame, sesame-42, deeper, p@ssword"
-    assert masked(said) == "***, ***, ***, ***, ***"
-    assert masked("true-enough https://host/ catalog abc") == "true-enough https://host/ catalog abc"
+    assert redact(said) == "***, ***, ***, ***, ***"
+    assert redact("true-enough https://host/ catalog abc") == "true-enough https://host/ catalog abc"
 
 
 def test_values_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY", "opensesame")
-    masking._values.cache_clear()
-    assert masked("it is opensesame") == "it is ***"
+    masking._known_secrets.cache_clear()
+    assert redact("it is opensesame") == "it is ***"
 
 
 def test_errors_and_reports_are_masked() -> None:
-    learn({"password": "opensesame"})
+    register_secrets({"password": "opensesame"})
     assert str(Refused(Reason.NO_ANSWER, "no opensesame")) == str(Corrupt("no opensesame")) == "no ***"
     report = report_of(Request.new("db.t"), Status.FAILED, reason="no opensesame")
     assert report.reason == "no ***"
 
 
 def test_logs_are_masked_with_their_tracebacks() -> None:
-    learn({"password": "opensesame"})
+    register_secrets({"password": "opensesame"})
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     try:
         raise ValueError("no opensesame") from KeyError("opensesame")
     except ValueError as error:
         found = (type(error), error, error.__traceback__)
-    record = MaskedRecord("a", logging.INFO, __file__, 1, "%s it is", ("opensesame",), found)
+    record = RedactedRecord("a", logging.INFO, __file__, 1, "%s it is", ("opensesame",), found)
     handler.emit(record)
     assert "opensesame" not in out.getvalue(), "nor in the lines of code that a traceback shows"
     assert "ValueError: no ***" in out.getvalue()

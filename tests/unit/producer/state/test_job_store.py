@@ -155,7 +155,7 @@ class TestStates:
         assert sorted(r.job for r in table.currents(Operation.CONVERT)[0]) == sorted(r.job for r in asked)
         for request in asked:
             assert table.current(Operation.CONVERT, request.branch) == request
-            assert table.noted(Operation.CONVERT, request.job) == request
+            assert table.request_of(Operation.CONVERT, request.job) == request
             last = table.last(Operation.CONVERT, request.job)
             assert last is not None
             assert last.job == request.job
@@ -206,9 +206,9 @@ def whole_job(store: JobStore) -> None:
     for round_ in range(2):
         at = store.at(written(store, unit(0), unit(1), unit(2), round_=round_))
         for number in range(2):
-            at.claim(attempt(0, number))
+            at.claim_attempt(attempt(0, number))
         at.write_staged(staged(0, 1))
-        at.claim(attempt(1, 0))
+        at.claim_attempt(attempt(1, 0))
         at.write_failed(failure(1))
         for token in "ab":
             at.claim_commit(CommitNote(token=token, started=1.0))

@@ -43,16 +43,16 @@ class TestAttempts:
     """Attempts at a unit are numbered; the first that comes to its end counts."""
 
     def test_a_number_is_given_once(self, records: RoundStore) -> None:
-        assert records.claim(attempt(0, 0, "mine"))
-        assert not records.claim(attempt(0, 0, "theirs"))
-        assert records.claim(attempt(0, 1, "theirs"))
+        assert records.claim_attempt(attempt(0, 0, "mine"))
+        assert not records.claim_attempt(attempt(0, 0, "theirs"))
+        assert records.claim_attempt(attempt(0, 1, "theirs"))
         assert [found.token for found in records.attempts(0)] == ["mine", "theirs"]
 
     def test_who_is_as_quick_as_another_loses_once(self, records: RoundStore, io: MemoryIO) -> None:
         """Both saw that the number was free; the second one's record is there."""
         theirs = attempt(0, 0, "theirs").model_dump_json().encode()
         io.after = lambda path: io.files.update({path: theirs})
-        assert not records.claim(attempt(0, 0, "mine"))
+        assert not records.claim_attempt(attempt(0, 0, "mine"))
 
     def test_a_claim_that_died_half_written_is_taken_over(
         self, records: RoundStore, plan: Plan, io: MemoryIO, monkeypatch: pytest.MonkeyPatch
@@ -61,13 +61,13 @@ class TestAttempts:
         monkeypatch.setattr(time, "sleep", slept.append)
         io.files[path(plan, "attempt-0-0")] = b'{"unit": 0, "numb'
         assert records.attempts(0) == []
-        assert records.claim(attempt(0, 0))
+        assert records.claim_attempt(attempt(0, 0))
         assert slept, "it might have been one that was being written"
         assert records.attempts(0) == [attempt(0, 0)]
 
     def test_the_first_that_ended_counts(self, records: RoundStore) -> None:
         for number in range(3):
-            records.claim(attempt(7, number))
+            records.claim_attempt(attempt(7, number))
         assert records.staged(7) is None
         records.write_staged(staged(7, 2))
         assert records.staged(7) == staged(7, 2)
@@ -77,14 +77,14 @@ class TestAttempts:
         assert records.staged_by(attempt(7, 2)) == staged(7, 2)
 
     def test_what_was_staged_outweighs_what_failed(self, records: RoundStore) -> None:
-        records.claim(attempt(0, 0))
+        records.claim_attempt(attempt(0, 0))
         records.write_failed(failure(0))
         assert records.outcome(0) == failure(0)
         records.write_staged(staged(0, 0))
         assert records.outcome(0) == staged(0, 0)
 
     def test_what_is_taken_back(self, records: RoundStore) -> None:
-        records.claim(attempt(0, 0))
+        records.claim_attempt(attempt(0, 0))
         records.write_staged(staged(0, 0))
         records.retract(attempt(0, 0), forget=False)
         assert (records.staged(0), records.attempts(0)) == (None, [attempt(0, 0)])
@@ -94,7 +94,7 @@ class TestAttempts:
 
     def test_how_the_units_of_a_plan_ended(self, records: RoundStore, plan: Plan) -> None:
         assert list(records.pending(plan.units)) == [3, 1, 0]
-        records.claim(attempt(3, 0))
+        records.claim_attempt(attempt(3, 0))
         records.write_staged(staged(3, 0))
         records.write_failed(failure(0))
         assert list(records.pending(plan.units)) == [1]
@@ -105,7 +105,7 @@ class TestAttempts:
         }
 
     def test_plans_are_apart(self, store: JobStore, records: RoundStore) -> None:
-        records.claim(attempt(0, 0))
+        records.claim_attempt(attempt(0, 0))
         records.write_staged(staged(0, 0))
         later = store.at(written(store, unit(0), round_=1))
         assert later.staged(0) is None
@@ -120,7 +120,7 @@ class TestCommitNotes:
         notes = [CommitNote(token=token, started=1.0) for token in "ab"]
         assert [records.claim_commit(note) for note in notes] == [0, 1]
         later = notes[0].model_copy(update={"settled": True})
-        records.note_commit(0, later)
+        records.update_commit(0, later)
         assert records.commits() == [later, notes[1]]
         assert store.at(written(store, unit(0), round_=1)).commits() == []
 
