@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from producer.common.errors import Reason, Refused
@@ -81,13 +82,16 @@ def redis_at(url: str) -> redis.Redis:
 
         return redis.Redis.from_url(url, decode_responses=True, socket_connect_timeout=_TIMEOUT, socket_timeout=10)
 
-    return _shared("redis", url, connect)
+    return _shared("Redis", url, connect)
 
 
 def _shared(kind: str, url: str, make: Callable[[str], T]) -> T:
     with _lock:
         if (kind, url) not in _open:
-            _open[kind, url] = make(url)
+            try:
+                _open[kind, url] = make(url)
+            except ImportError as error:
+                raise connection_error(url, error, what=kind) from error
         found: T = _open[kind, url]
         return found
 
@@ -136,19 +140,33 @@ _SILENT: Final = "nothing came back in time: does a firewall drop connections, i
 
 
 def connection_error(url: str, error: BaseException, *, what: str = "broker") -> Refused:
-    """Return the error for a broker or a Redis that does not answer, with the likely cause and what to do.
+    """Return the error for a broker or a Redis that cannot be reached, with the likely cause and what to do.
 
     Args:
         url: Its address.
         error: The error of its client.
         what: What the reader calls it.
     """
+    if isinstance(error, ImportError):
+        package, install = error.name, _distribution(url, error.name or "")
+        return Refused(
+            Reason.CONFIGURATION,
+            f"The {what} at {redact(url)} needs the package {package}, which is not installed here: install {install}.",
+        )
     messages = list(dict.fromkeys(_messages(error)))
     detail = next((text for text in messages if text), type(error).__name__)
     return Refused(
         Reason.BROKER,
         f"The {what} at {redact(url)} does not answer: {_likely_cause(url, messages)} ({detail.rstrip('.')}).",
     )
+
+
+def _distribution(url: str, package: str) -> str:
+    """Return what has to be installed for a package that a broker of this address needs."""
+    if package.partition(".")[0] in ("celery", "kombu", "redis"):
+        return "celery[redis], which icefleet requires"
+    scheme = url.partition("://")[0].partition("+")[0].lower()
+    return f"celery[{scheme}]" if scheme in (metadata("celery").get_all("Provides-Extra") or ()) else package
 
 
 def _likely_cause(url: str, messages: list[str]) -> str:

@@ -54,14 +54,16 @@ class Messenger:
         """Check that the broker answers.
 
         Raises:
-            Refused: It does not answer; the sentence names the likely cause.
+            Refused: It does not answer, or a package that it needs is missing; the sentence names the likely cause.
         """
-        from kombu.exceptions import OperationalError
-        from redis.exceptions import RedisError
-
         url = self._settings.broker_url
         try:
+            from kombu.exceptions import OperationalError
+            from redis.exceptions import RedisError
+
             sender_to(url).ping()
+        except ImportError as error:  # alone: the other errors may be of a package that is missing
+            raise connection_error(url, error) from error
         except (OSError, OperationalError, RedisError, KeyError) as error:  # KeyError: an unknown scheme
             raise connection_error(url, error) from error
 

@@ -55,10 +55,11 @@ class JobRegistry:
         """
         if not self:
             return
+        client = self._redis  # says what to install if there is no client
         from redis.exceptions import RedisError
 
         try:
-            self._redis.ping()
+            client.ping()
         except RedisError as error:
             raise connection_error(self._url, error, what="Redis") from error
 
