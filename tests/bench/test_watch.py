@@ -60,7 +60,7 @@ def test_the_moment_of_the_end_can_be_given() -> None:
         assert watch.taken(ended).seconds == pytest.approx(5, abs=0.5)
 
 
-def test_a_process_that_is_gone_takes_nothing() -> None:
+def test_a_process_that_ended_takes_nothing() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert tree(gone.pid) == []

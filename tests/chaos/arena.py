@@ -46,7 +46,7 @@ class Arena(LocalFleet):
         (self.folder / "leaders").mkdir(parents=True)
         self.arsenal = Arsenal(self.folder)
         #: What was done to the fleet from outside, and how often.
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         #: How often parts were started again.
         self.revived = 0
         #: What parts have in their environment that others have not.

@@ -109,17 +109,17 @@ class Campaign:
         account.held += HELD - held
         account.games[game.name] += 1
         account.revived = arena.revived
-        told = ", ".join(f"{times} × {name}" for name, times in done.items()) or "nothing"
+        counted = ", ".join(f"{times} × {name}" for name, times in done.items()) or "nothing"
         never = f"; {len(waiting)} did not come to pass" if waiting else ""
         verdict = f"[red]{wrong.splitlines()[0]}[/red]" if wrong else "[green]held[/green]"
-        self._say(f"{verdict} {game.name} (seed {seed}, {time.monotonic() - began:.1f} s): {told}{never}")
+        self._say(f"{verdict} {game.name} (seed {seed}, {time.monotonic() - began:.1f} s): {counted}{never}")
         if wrong:
             arena.rebuild()
 
 
 def _counted(arena: Arena) -> Counter[str]:
     sprung = {f"{effect}: {step}": times for (step, effect), times in arena.arsenal.sprung().items()}
-    return Counter(sprung) + arena.told
+    return Counter(sprung) + arena.counts
 
 
 def remove(folder: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_file_that_is_missing(stream: StreamTable) -> None:
     assert "missing" in _violates(Invariant.CLEAN, lambda: invariants.nothing_is_left(stream.table, []))
 
 
-def test_something_that_came_to_a_table_that_is_gone(stream: StreamTable) -> None:
+def test_something_that_came_to_a_table_that_was_dropped(stream: StreamTable) -> None:
     folder = _path(stream.table.location())
     before = frozenset(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     invariants.nothing_came(folder, before)

@@ -81,7 +81,7 @@ def test_a_unit_that_kills_whoever_takes_it_fails_and_the_others_are_committed(f
     case.is_whole()
 
 
-def test_a_worker_that_is_told_to_stop_ends_its_unit(fleet: LocalFleet) -> None:
+def test_a_worker_that_is_asked_to_stop_ends_its_unit(fleet: LocalFleet) -> None:
     case = Case.of(fleet, "drain", units=1)
     for name in WORKERS:
         fleet.processes.terminate(name)

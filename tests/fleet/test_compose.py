@@ -318,6 +318,6 @@ class TestRunning:
         again = fleet.execute("worker", "icefleet", "compact", "db.small", "--json", timeout=200)
         assert json.loads(again.stdout)["status"] == "nothing_to_do"
 
-    def test_every_service_stops_when_told(self, fleet: Native) -> None:
+    def test_every_service_stops_when_asked(self, fleet: Native) -> None:
         statuses = {name: fleet.stop(name, 30) for name in reversed(list(fleet.running))}
         assert set(statuses.values()) == {0}, f"{statuses}\n{fleet.logs()}"

@@ -57,7 +57,7 @@ class TestOneJob:
         assert after == [*converted.snapshots, converted.report.snapshot_id]
         assert snapshots_of(table, converted.job.id) == [converted.report.snapshot_id]
 
-    def test_rows_are_the_same_and_equality_deletes_gone(self, converted: Converted) -> None:
+    def test_rows_are_the_same_and_equality_deletes_removed(self, converted: Converted) -> None:
         assert rows_of(converted.table.table) == converted.rows
         assert equality_deletes(converted.table) == 0
 

@@ -148,8 +148,8 @@ def test_a_command_says_which_extra_it_needs(plain: Environment, command: str, e
 @pytest.mark.spark
 def test_the_demonstration_runs(demo: Environment) -> None:
     small = ("--scale", "0.002", "--batches", "1", "--json")
-    told = json.loads(demo.said("icefleet", "demo", *small, timeout=600))
-    assert told["converted"]["files"]["equality_deletes"] == 0, told
+    output = json.loads(demo.said("icefleet", "demo", *small, timeout=600))
+    assert output["converted"]["files"]["equality_deletes"] == 0, output
 
 
 def test_types_are_seen_by_whoever_installs_the_wheel(worker: Environment, tmp_path: Path) -> None:
@@ -162,13 +162,13 @@ def test_types_are_seen_by_whoever_installs_the_wheel(worker: Environment, tmp_p
         text=True,
         check=False,
     )
-    told = checked.stdout
-    assert 'Revealed type is "producer.job.Job"' in told, told
-    assert 'Revealed type is "int"' in told or 'Revealed type is "builtins.int"' in told
-    assert "def (self: tasks.testing.table.StreamTable" in told
-    assert re.search(r'"def \(budget: workers\.machine\.Budget', told)
-    errors = [line for line in told.splitlines() if ": error: " in line]
-    assert [line.partition(":")[2].partition(":")[0] for line in errors] == [str(CLIENT.count("\n"))], told
+    output = checked.stdout
+    assert 'Revealed type is "producer.job.Job"' in output, output
+    assert 'Revealed type is "int"' in output or 'Revealed type is "builtins.int"' in output
+    assert "def (self: tasks.testing.table.StreamTable" in output
+    assert re.search(r'"def \(budget: workers\.machine\.Budget', output)
+    errors = [line for line in output.splitlines() if ": error: " in line]
+    assert [line.partition(":")[2].partition(":")[0] for line in errors] == [str(CLIENT.count("\n"))], output
     assert "[arg-type]" in errors[0]
 
 

@@ -123,9 +123,9 @@ def test_an_earlier_demo_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     second = _invoke(*SMALL, "--dir", str(tmp_path), "--table-only", "--json")
     assert first.exit_code == second.exit_code == 0, second.output
-    told, retold = json.loads(first.stdout), json.loads(second.stdout)
-    assert told["truth"] == retold["truth"]  # the same rows each time
-    assert retold["files"] == {"data": 96, "equality_deletes": 32, "position_deletes": 0, "vectors": 0}
+    output, second_output = json.loads(first.stdout), json.loads(second.stdout)
+    assert output["truth"] == second_output["truth"]  # the same rows each time
+    assert second_output["files"] == {"data": 96, "equality_deletes": 32, "position_deletes": 0, "vectors": 0}
     assert (tmp_path / "notes.txt").exists()
 
     (tmp_path / ".icefleet-demo").unlink()
@@ -272,8 +272,8 @@ def test_only_the_table_needs_no_reader_and_no_spark(tmp_path: Path) -> None:
     asked = (*SMALL, "--dir", str(tmp_path / "bare"), "--table-only", "--json")
     done = subprocess.run([sys.executable, "-c", code, "demo", *asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["truth"] == {"rows": 60_175 - 2 * 60}
+    output = json.loads(done.stdout)
+    assert output["truth"] == {"rows": 60_175 - 2 * 60}
     table = StreamTable(local_catalog(tmp_path / "bare", "demo"), "demo.lineitem").table
     stream = Stream(DemoCatalog.private(tmp_path / "full").make_table(2))
     for part in generate(0.01, 4):

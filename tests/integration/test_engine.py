@@ -235,7 +235,7 @@ class TestErrors:
             _convert(replace(unit, deletes=replace(unit.deletes, equality=(equality,))), spark, tmp_path)
         assert error.value.path == path
 
-    def test_storage_that_refuses_is_told_in_a_sentence(self, spark: object, case: Case, tmp_path: Path) -> None:
+    def test_storage_that_refuses_gives_one_sentence(self, spark: object, case: Case, tmp_path: Path) -> None:
         case.add(LETTERS, 1)
         case.delete((1,), [(5,)], 2)
         for path in paths(case.unit(), SMALL):
@@ -257,7 +257,7 @@ class TestProgress:
         assert (seen[0], seen[-1]) == ((0, 4), (4, 4))
         assert seen == sorted(set(seen))
 
-    def test_it_is_told_in_the_callers_thread(self, spark: object, v2: Case) -> None:
+    def test_progress_is_reported_in_the_callers_thread(self, spark: object, v2: Case) -> None:
         v2.add(LETTERS, 1)
         v2.delete((1,), [(5,)], 2)
         threads = set[int]()

@@ -89,10 +89,10 @@ def _case(
     lanes: int = 4,
     *,
     rows_bytes: int = 64 << 10,
-    told: int = _ROWS,
+    recorded_rows: int = _ROWS,
     **options: Any,
 ) -> Case:
-    """An exchange of some thousand rows, in a memory that holds few of them; each file is told to have so many."""
+    """An exchange of some thousand rows, in a memory that holds few of them; each file has so many by its record."""
     unit = rewrite_unit(files=_FILES, **options)
     full = [everything(_ROWS, seed) for seed in range(_FILES)]
     paths = []
@@ -108,7 +108,7 @@ def _case(
         unit,
         Kept(EVERYTHING, paths),
         Kept(arrow_schema(key_fields(unit)), paths),
-        [Batch(file, told) for file in unit.inputs],
+        [Batch(file, recorded_rows) for file in unit.inputs],
         lanes,
     )
     return Case(unit, pa.Table.from_batches(full), made)
@@ -227,7 +227,7 @@ def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path)
         SortKey(field_id=15, transform="identity", descending=False, nulls_first=False),
         SortKey(field_id=8, transform="identity", descending=True, nulls_first=True),
     )
-    case = _case(spark, tmp_path, lanes=1, told=1, strategy=Strategy.SORT, order=order)
+    case = _case(spark, tmp_path, lanes=1, recorded_rows=1, strategy=Strategy.SORT, order=order)
     assert case.made.lanes == [range(1)]
     assert min(len(run.batches) for run in case.made.merge.runs) > 1
     written = case.written()
@@ -235,7 +235,7 @@ def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path)
     assert max(rows.nbytes for _, rows in written) < 48 << 10
 
 
-def test_equal_keys_are_dealt_to_all_lanes(spark: SparkSession, tmp_path: Path) -> None:
+def test_equal_keys_are_balanced(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortKey(field_id=19, transform="identity", descending=False, nulls_first=True),)
     case = _case(spark, tmp_path, lanes=4, strategy=Strategy.SORT, order=order)
     counts = [sum(case.made.rows(lane).values()) for lane in range(len(case.made.lanes))]

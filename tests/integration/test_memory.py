@@ -132,8 +132,8 @@ def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path
     unit = unit_of(stream, f"once{kind}")
     log, scratch = tmp_path / "opened", tmp_path / "scratch"
     scratch.mkdir()
-    told: list[tuple[int, int]] = []
-    tell: Callable[[int, int], None] = lambda done, files: told.append((done, files))  # noqa: E731
+    progress: list[tuple[int, int]] = []
+    tell: Callable[[int, int], None] = lambda done, files: progress.append((done, files))  # noqa: E731
     convert(unit, counting(log), spark, budgets()[kind], scratch, tell)
     opened = Counter(log.read_text().splitlines())
     deletes, files = unit.deletes, unit.deletes.data_files
@@ -143,9 +143,9 @@ def test_each_delete_file_is_read_once(stream: StreamTable, spark: Any, tmp_path
     reached = [{split.file.path for split in key_splits(some, files)} for some in deletes.equality]
     for file in files:
         assert opened[file.path] == sum(file.path in paths for paths in reached)
-    assert told[0] == (0, len(files))
-    assert told[-1] == (len(files), len(files))
-    assert told == sorted(told)
+    assert progress[0] == (0, len(files))
+    assert progress[-1] == (len(files), len(files))
+    assert progress == sorted(progress)
 
 
 def measured(

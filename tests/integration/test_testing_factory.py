@@ -356,7 +356,7 @@ def test_metrics_are_full_and_row_groups_are_as_asked(catalog: SqlCatalog) -> No
     assert file.size == Path(file.path.removeprefix("file://")).stat().st_size
 
 
-def test_removed_files_are_gone(catalog: SqlCatalog, version: int) -> None:
+def test_removed_files_are_not_live(catalog: SqlCatalog, version: int) -> None:
     table = StreamTable.create(catalog, "db.t", SCHEMA, format_version=version)
     table.append(rows((1, "a")))
     table.append(rows((2, "b")))

@@ -72,7 +72,7 @@ def maintain(spark: object, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     def run(
         operation: str, table: JavaTable, meanwhile: Callable[[JavaTable], object] | None = None, **options: Any
     ) -> Report:
-        def told(done: int, of: int, detail: str) -> None:
+        def report_progress(done: int, of: int, detail: str) -> None:
             nonlocal meanwhile
             if meanwhile is not None and detail == "committing":
                 action, meanwhile = meanwhile, None
@@ -80,7 +80,7 @@ def maintain(spark: object, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
                 register(table)
 
         register(table)
-        report: Report = getattr(Fleet(), operation)("interop.t", on_progress=told, **options).wait()
+        report: Report = getattr(Fleet(), operation)("interop.t", on_progress=report_progress, **options).wait()
         table.metadata = catalog.load_table("interop.t").metadata_location
         return report
 

@@ -93,7 +93,7 @@ class FaultyCatalog(InMemoryCatalog):
         return commit(table, requirements, updates)
 
 
-def told(step: Step, branch: str = "main") -> Report:
+def report_of(step: Step, branch: str = "main") -> Report:
     """The report of a job that has ended, now that somebody knows it."""
     assert isinstance(step, Ended)
     assert step.report is not None
@@ -169,7 +169,7 @@ class Jobs:
         branch = "main" if isinstance(step, Ended) else step.plan.request.branch
         for _ in range(20):
             if isinstance(step, Ended):
-                return told(step, branch)
+                return report_of(step, branch)
             if between is not None:
                 between()
             step = advance(JobContext.open(step.plan.request.job, step.plan.location), self.settings)

@@ -49,7 +49,7 @@ def _child(arena: Arena, job: Job, random: Random) -> None:
     for child in descendants(process.pid):
         if child.ppid() == process.pid:
             child.kill()
-            arena.told["any time: a worker's child is killed"] += 1
+            arena.counts["any time: a worker's child is killed"] += 1
             return
 
 
@@ -57,19 +57,19 @@ def _machine(arena: Arena, job: Job, random: Random) -> None:
     """A machine with all that runs there."""
     name = random.choice((*WORKERS, "committer", "beat"))
     arena.processes.kill(name)
-    arena.told["any time: a machine is lost"] += 1
+    arena.counts["any time: a machine is lost"] += 1
 
 
 def _flush(arena: Arena, job: Job, random: Random) -> None:
     """Redis loses everything."""
     arena.redis.flushall()
-    arena.told["any time: Redis forgets"] += 1
+    arena.counts["any time: Redis forgets"] += 1
 
 
 def _redis(arena: Arena, job: Job, random: Random) -> None:
     """Redis dies and comes back with its file."""
     arena.processes.kill("redis")
-    arena.told["any time: Redis is killed"] += 1
+    arena.counts["any time: Redis is killed"] += 1
 
 
 def _repeat(arena: Arena, job: Job, random: Random) -> None:
@@ -78,4 +78,4 @@ def _repeat(arena: Arena, job: Job, random: Random) -> None:
     if (plan := store.latest_plan()) is not None:
         Messenger(arena.settings).stage(plan, store.at(plan).pending(plan.units))
         Messenger(arena.settings).commit(job.id, plan.location)
-        arena.told["any time: messages come again"] += 1
+        arena.counts["any time: messages come again"] += 1

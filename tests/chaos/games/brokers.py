@@ -38,7 +38,7 @@ def _play(
     job = trial.start()
     _pause(job, random.uniform(*_WHEN))
     trouble(arena, random)
-    arena.told[name] += 1
+    arena.counts[name] += 1
     trial.judged(arena.end_of(job), committed=True)
 
 

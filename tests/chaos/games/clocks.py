@@ -31,5 +31,5 @@ def games() -> list[Game]:
 def _play(part: str, operation: Operation, arena: Arena, random: Random) -> None:
     trial = Trial.of(arena, operation, random.choice((2, 3)), units=3)
     with arena.another_time(part, random.choice(_MINUTES), str(library())):
-        arena.told[f"clock of {part} wrong"] += 1
+        arena.counts[f"clock of {part} wrong"] += 1
         trial.judged(arena.end_of(trial.start()), committed=True)

@@ -58,7 +58,7 @@ def _again(arena: Arena, job: Job, random: Random) -> None:
     for _ in range(2):
         messenger.stage(plan, range(len(plan.units)))
         messenger.commit(job.id, plan.location)
-    arena.told["message sent again"] += 2 * len(plan.units) + 2
+    arena.counts["message sent again"] += 2 * len(plan.units) + 2
 
 
 def _lost(arena: Arena, job: Job, random: Random) -> None:
@@ -67,20 +67,20 @@ def _lost(arena: Arena, job: Job, random: Random) -> None:
         time.sleep(random.uniform(*_PAUSE))
         for queue in _QUEUES:
             while arena.redis.lpop(queue) is not None:
-                arena.told["message lost"] += 1
+                arena.counts["message lost"] += 1
 
 
 def _lost_with_worker(arena: Arena, job: Job, random: Random) -> None:
     """A worker dies, and nobody knows any more what was given to it."""
     arena.processes.kill(random.choice(WORKERS))
-    arena.told["message lost with its worker"] += arena.redis.zcard("unacked_index")
+    arena.counts["message lost with its worker"] += arena.redis.zcard("unacked_index")
     arena.redis.delete("unacked", "unacked_index")
     arena.revive()
 
 
 def _expired(arena: Arena, job: Job, random: Random) -> None:
     """What somebody works on is delivered to somebody else too: the unit takes longer than the visibility timeout."""
-    arena.told["delivery expired"] += arena.redis.zcard("unacked_index")
+    arena.counts["delivery expired"] += arena.redis.zcard("unacked_index")
     arena.let_deliveries_expire()
     arena.redeliver()
 
@@ -100,7 +100,7 @@ def _shuffled(operation: Operation, arena: Arena, random: Random) -> None:
             pipe.delete(queue)
             pipe.rpush(queue, *messages)
             pipe.execute()
-        arena.told["message out of order"] += len(messages)
+        arena.counts["message out of order"] += len(messages)
     trial.judged(arena.end_of(job), committed=True)
 
 

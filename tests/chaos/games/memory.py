@@ -36,7 +36,7 @@ def _play(operation: Operation, arena: Arena, random: Random) -> None:
     trial = Trial(arena, trial.table, rows_of(trial.table.table), operation)
     with arena.of_memory(WORKERS, MEMORY) as killed:
         report = arena.end_of(trial.start())
-        arena.told["memory runs out"] += killed()
+        arena.counts["memory runs out"] += killed()
     trial.judged(report)
     if report.status is Status.COMMITTED:
         return  # it was spilled

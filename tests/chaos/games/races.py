@@ -37,7 +37,7 @@ def _play(version: int, arena: Arena, random: Random) -> None:
                 report = arena.end_of(_ask(arena, writer.table.identifier, operation))
                 invariants.ends_with_a_reason(report)
                 ends.append((operation, report.status))
-                arena.told[f"race of a {_NAMES[operation]}"] += 1
+                arena.counts[f"race of a {_NAMES[operation]}"] += 1
         finally:
             stop.set()
             writing.result()

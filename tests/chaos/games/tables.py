@@ -56,7 +56,7 @@ def _play(name: str, operation: Operation, arena: Arena, random: Random) -> None
     else:
         time.sleep(random.uniform(*_WHEN))
         expected = _alone(arena, scene, upheaval)
-    arena.told[name] += 1
+    arena.counts[name] += 1
     _judge(arena, scene, before, expected, arena.end_of(job))
     if scene.table is not None:
         again = arena.end_of(_ask(arena, scene, operation))
@@ -84,7 +84,7 @@ def _two_fleets(operation: Operation, arena: Arena, random: Random) -> None:
         for known in ("running", "waiting"):
             for key in arena.redis.scan_iter(f"icefleet:{known}:default:{scene.name}:*"):
                 arena.redis.delete(key)
-    arena.told["two fleets, one table"] += 1
+    arena.counts["two fleets, one table"] += 1
     for job in jobs:
         report = arena.end_of(job)
         invariants.ends_with_a_reason(report)

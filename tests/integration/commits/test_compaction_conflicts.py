@@ -16,7 +16,7 @@ from tasks.testing import StreamTable
 from tests.support import oracle, plainrewriter
 from tests.support.commits import ROWS, Create, fill, made, on_disk, rows
 from tests.support.compacting import asked, assert_compacted, touch
-from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before
+from tests.support.faulty import FaultyCatalog, Jobs, lose, report_of, unanswered_after, unanswered_before
 from tests.support.unreferenced import unreferenced
 from workers.model.units import RewriteResult
 
@@ -72,7 +72,7 @@ class TestConflicts:
         assert_compacted(stream, jobs.end(step), ROWS - Counter({(1, "a"): 1}))
         assert len(jobs.staged) == 2
 
-    def test_inputs_that_are_gone_are_nothing_to_do(self, stream: StreamTable, jobs: Jobs) -> None:
+    def test_inputs_that_were_removed_are_nothing_to_do(self, stream: StreamTable, jobs: Jobs) -> None:
         step = jobs.start(asked(jobs, options={"remove-dangling-deletes": "false"}))
         stream.remove_files([file.path for file in stream.data_files()])
         report = jobs.end(step)
@@ -155,8 +155,8 @@ class TestAnswers:
         catalog.faults.append(other)
         first = advance(jobs.context(request), jobs.settings)
         [second] = found
-        report = told(second)
+        report = report_of(second)
         assert isinstance(first, Ended)
-        assert first.report is None or told(first).snapshot_id == report.snapshot_id
+        assert first.report is None or report_of(first).snapshot_id == report.snapshot_id
         assert_compacted(stream, report)
         assert len(made(stream, report)) == 1

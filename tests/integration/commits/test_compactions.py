@@ -67,7 +67,7 @@ class TestQuietTables:
         assert_compacted(stream, report, expected + Counter({(7, "a"): 1}))
         assert (report.rewritten_data_files, report.added_data_files, len(jobs.staged)) == (6, 2, 1)
 
-    def test_of_version_1_when_an_input_has_gone(self, create: Create, jobs: Jobs) -> None:
+    def test_of_version_1_when_an_input_was_removed(self, create: Create, jobs: Jobs) -> None:
         stream = create(1)
         for number in range(3):
             stream.append(rows(number))

@@ -67,7 +67,7 @@ class TestEqualityDeletes:
         drop(stream, jobs)
         assert [delete.partition[0] for delete in stream.delete_files()] == ["a"]
 
-    def test_older_data_elsewhere_does_not_keep_it(self, stream: StreamTable, jobs: Jobs) -> None:
+    def test_older_data_in_other_partitions_does_not_keep_it(self, stream: StreamTable, jobs: Jobs) -> None:
         stream.append(rows(1, p="b"))
         stream.delete_where_equal(rows(1), ["id"])
         drop(stream, jobs)

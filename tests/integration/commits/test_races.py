@@ -18,7 +18,7 @@ from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, assert_untouched, equality, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, told
+from tests.support.faulty import FaultyCatalog, Jobs, lose, meanwhile, report_of
 from tests.support.unreferenced import unreferenced
 
 
@@ -158,8 +158,8 @@ class TestTwoCommitters:
         first = advance(jobs.context(request), jobs.settings)
         [second] = found
         assert isinstance(first, Ended)
-        report = told(second)
-        assert first.report is None or told(first).snapshot_id == report.snapshot_id
+        report = report_of(second)
+        assert first.report is None or report_of(first).snapshot_id == report.snapshot_id
         assert_converted(stream, report)
         assert len(made(stream, report)) == 1
 

@@ -75,7 +75,7 @@ class TestOtherWriters:
         assert oracle.rows(stream.table) == ROWS
         assert unreferenced(stream.table) == set()
 
-    def test_a_delete_and_its_data_that_are_gone(self, stream: StreamTable, jobs: Jobs) -> None:
+    def test_a_delete_and_its_data_that_were_removed(self, stream: StreamTable, jobs: Jobs) -> None:
         report = jobs.run(
             between=lambda: stream.remove_files([f.path for f in (*equality(stream), *data(stream, "b"))])
         )
@@ -84,7 +84,7 @@ class TestOtherWriters:
         assert made(stream, report) == []
         assert unreferenced(stream.table) == set()
 
-    def test_a_data_file_that_is_gone(self, stream: StreamTable, jobs: Jobs) -> None:
+    def test_a_data_file_that_was_removed(self, stream: StreamTable, jobs: Jobs) -> None:
         [b] = data(stream, "b")
         report = jobs.run(between=lambda: stream.remove_files([b.path]))
         assert_converted(stream, report, Counter({(1, "a"): 1, (3, "a"): 1}))

@@ -146,7 +146,7 @@ class TestHelp:
             options = [option for option in command.params if isinstance(option, click.Option)]
             assert all(option.help for option in options), name
 
-    def test_exit_statuses_are_told(self, run: Run) -> None:
+    def test_exit_statuses_are_in_the_help(self, run: Run) -> None:
         assert (
             "Exit status: 0 committed or nothing to do, 1 failed, 2 refused, 3 partial."
             in run("convert", "--help").stdout
@@ -245,9 +245,9 @@ class TestUsage:
         result = run(command, *arguments, "--json")
         assert result.exit_code == 2
         assert result.stderr == ""
-        told = only_json(result)
-        assert told["status"] == "refused"
-        assert says in told["reason"]
+        output = only_json(result)
+        assert output["status"] == "refused"
+        assert says in output["reason"]
 
     @pytest.mark.parametrize("command", [["config"], ["convert", "db.t"], ["jobs"], ["status", ENDED]], ids=" ".join)
     def test_settings(self, run: Run, jobs: Jobs, command: list[str]) -> None:
@@ -426,9 +426,9 @@ class TestConvert:
     def test_committed_for_programs(self, run: Run, stream: StreamTable) -> None:
         result = run("convert", "db.t", "--json")
         assert (result.exit_code, result.stderr) == (0, "")
-        told = only_json(result)
-        assert told["seconds"] > 0
-        assert told["job"].startswith("convert:default:db.t:")
+        output = only_json(result)
+        assert output["seconds"] > 0
+        assert output["job"].startswith("convert:default:db.t:")
         expected = {
             "table": "db.t",
             "operation": "convert",
@@ -441,7 +441,7 @@ class TestConvert:
             "added_dvs": 0,
             "added_position_deletes": 2,
         }
-        assert expected.items() <= told.items()
+        assert expected.items() <= output.items()
 
     @pytest.mark.parametrize(
         ("dvs", "files", "says"),
@@ -500,9 +500,9 @@ class TestConvert:
         jobs.broken = {1}
         result = run("convert", "db.t", "--json")
         assert result.exit_code == 3
-        told = only_json(result)
-        assert (told["status"], told["units"], told["failed_units"]) == ("partial", 2, 1)
-        assert told["failures"] == [
+        output = only_json(result)
+        assert (output["status"], output["units"], output["failed_units"]) == ("partial", 2, 1)
+        assert output["failures"] == [
             {"unit": 1, "partition": "p=b", "reason": "OSError: unit 1 does not want to"},
         ]
 
@@ -545,10 +545,10 @@ class TestConvert:
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == "Failed: the catalog is away (ConnectionError); icefleet -v shows the stack\n"
         assert only_json(run("plan", "db.t", "--json"))["status"] == "failed"
-        told = run("-v", "plan", "db.t")
-        assert told.exit_code == 1
-        assert "Traceback" in told.stderr
-        assert "ConnectionError: the catalog is away" in told.stderr
+        output = run("-v", "plan", "db.t")
+        assert output.exit_code == 1
+        assert "Traceback" in output.stderr
+        assert "ConnectionError: the catalog is away" in output.stderr
 
     def test_nested_namespaces(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
         stream = StreamTable.create(catalog, "lake.db.t", SCHEMA)
@@ -568,12 +568,12 @@ class TestPlan:
         assert "2 equality delete files become position delete files: 1 unit, 2 data files," in result.stdout
 
     def test_for_programs(self, run: Run, stream: StreamTable) -> None:
-        told = only_json(run("plan", "db.t", "--where", "p = 'b'", "--json"))
-        [unit] = told["units"]
+        output = only_json(run("plan", "db.t", "--where", "p = 'b'", "--json"))
+        [unit] = output["units"]
         assert (unit["label"], unit["files"], unit["rows"], unit["delete_files"]) == ("p=b", 1, 2, 1)
-        assert told["request"]["where"] == "p = 'b'"
-        assert "job" not in told["request"]
-        assert told["nothing"] is None
+        assert output["request"]["where"] == "p = 'b'"
+        assert "job" not in output["request"]
+        assert output["nothing"] is None
 
     def test_what_programs_get_is_documented(self, run: Run, stream: StreamTable) -> None:
         text = (REPOSITORY / "docs" / "commands.md").read_text()
@@ -643,8 +643,9 @@ class TestCompact:
         assert (request.operation, request.options) == ("compact", {})
 
     def test_committed_for_programs(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
-        told = only_json(run("compact", "db.t", "--json"))
-        assert (told["operation"], told["rewritten_data_files"], told["added_bytes"]) == ("compact", 12, 1_500_000)
+        output = only_json(run("compact", "db.t", "--json"))
+        figures = (output["operation"], output["rewritten_data_files"], output["added_bytes"])
+        assert figures == ("compact", 12, 1_500_000)
 
     def test_every_option_has_a_flag(self, run: Run, stream: StreamTable, asked: list[Request]) -> None:
         given = {
@@ -692,9 +693,9 @@ class TestCompact:
         result = run("compact", "db.t", *flags, *dry)
         assert (result.exit_code, result.stdout) == (2, "")
         assert says in result.stderr
-        told = only_json(run("compact", "db.t", *flags, *dry, "--json"))
-        assert told["status"] == "refused"
-        assert says in told["reason"]
+        output = only_json(run("compact", "db.t", *flags, *dry, "--json"))
+        assert output["status"] == "refused"
+        assert says in output["reason"]
         assert asked == []
 
     def test_an_unknown_flag(self, run: Run, stream: StreamTable) -> None:
@@ -710,11 +711,11 @@ class TestCompact:
         assert (result.exit_code, result.stderr) == (0, "")
         assert "6 small files" in result.stdout
         assert "6 data files are rewritten (binpack) into about 1 file of 512.0 MB: 1 unit," in result.stdout
-        told = only_json(run("compact", "db.t", "--dry-run", "--json"))
-        [unit] = told["units"]
+        output = only_json(run("compact", "db.t", "--dry-run", "--json"))
+        [unit] = output["units"]
         assert (unit["label"], unit["files"], unit["delete_files"], unit["why"]) == ("p=a", 6, 1, "6 small files")
         assert unit["cost"] > unit["output"] > 0
-        assert (told["rewrite"]["strategy"], told["dangling"]) == ("binpack", False)
+        assert (output["rewrite"]["strategy"], output["dangling"]) == ("binpack", False)
         assert set(folder.rglob("*")) == before
 
     def test_a_dry_run_of_nothing(self, run: Run, stream: StreamTable) -> None:
@@ -784,16 +785,16 @@ class TestJobs:
 
     def test_status_of_one_that_has_ended(self, run: Run, done: str) -> None:
         assert "db.t: committed" in run("status", done).stdout
-        told = only_json(run("status", done, "--json"))
-        assert (told["job"], told["status"], told["removed_equality_delete_files"]) == (done, "committed", 2)
+        output = only_json(run("status", done, "--json"))
+        assert (output["job"], output["status"], output["removed_equality_delete_files"]) == (done, "committed", 2)
 
     def test_status_of_one_that_has_not(self, run: Run, staged: str) -> None:
         result = run("status", staged)
         assert (result.exit_code, result.stdout) == (0, f"{staged}: committing, 1 of 1 unit, 2 of 2 files\n")
-        told = only_json(run("status", staged, "--json"))
-        assert told.pop("seconds") >= 0
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("started"))
-        assert told == {
+        output = only_json(run("status", staged, "--json"))
+        assert output.pop("seconds") >= 0
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", output.pop("started"))
+        assert output == {
             "job": staged,
             "table": "db.t",
             "catalog": "default",
@@ -850,8 +851,8 @@ class TestJobs:
         other.delete_where_equal(rows(1), ["id"])
         request = jobs.request("db.other")
         jobs.start(request)
-        told = only_json(run("jobs", "--json"))
-        assert {(row["job"], row["table"], row["status"]) for row in told} == {
+        output = only_json(run("jobs", "--json"))
+        assert {(row["job"], row["table"], row["status"]) for row in output} == {
             (done, "db.t", "committed"),
             (request.job, "db.other", "committing"),
         }
@@ -864,7 +865,7 @@ class TestJobs:
         assert [row["job"] for row in only_json(run("jobs", "--json", "--status", "committed"))] == [done]
         assert len(only_json(run("jobs", "--json", "--status", "committed", "--status", "committing"))) == 2
         assert only_json(run("jobs", "--json", "--status", "failed")) == []
-        [ended] = [row for row in told if row["job"] == done]
+        [ended] = [row for row in output if row["job"] == done]
         assert ended.keys() == {
             "job",
             "table",
@@ -900,13 +901,13 @@ class TestConfig:
 
     def test_for_programs(self, run: Run, tmp_path: Path) -> None:
         (tmp_path / ".env").write_text("ICEFLEET_CORES=3\n")
-        told = only_json(run("config", "--json", ICEFLEET_UNIT_MB="7"))
-        found = {row["setting"]: (row["value"], row["from"]) for row in told}
+        output = only_json(run("config", "--json", ICEFLEET_UNIT_MB="7"))
+        found = {row["setting"]: (row["value"], row["from"]) for row in output}
         assert found["ICEFLEET_UNIT_MB"] == ("7", "environment")
         assert found["ICEFLEET_CORES"] == ("3", ".env")
         assert found["ICEFLEET_MAX_ATTEMPTS"] == ("3", "default")
         assert {PREFIX + name.upper() for name in Settings.model_fields} <= found.keys()
-        assert all(row["description"] for row in told)
+        assert all(row["description"] for row in output)
 
     def test_catalogs_are_listed(self, run: Run) -> None:
         found = {row["setting"]: row for row in only_json(run("config", "--json"))}

@@ -79,14 +79,14 @@ def test_values_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert redact("it is opensesame") == "it is ***"
 
 
-def test_errors_and_reports_are_masked() -> None:
+def test_errors_and_reports_are_redacted() -> None:
     register_secrets({"password": "opensesame"})
     assert str(Refused(Reason.NO_ANSWER, "no opensesame")) == str(Corrupt("no opensesame")) == "no ***"
     report = report_of(Request.new("db.t"), Status.FAILED, reason="no opensesame")
     assert report.reason == "no ***"
 
 
-def test_logs_are_masked_with_their_tracebacks() -> None:
+def test_logs_are_redacted_with_their_tracebacks() -> None:
     register_secrets({"password": "opensesame"})
     out = io.StringIO()
     handler = logging.StreamHandler(out)

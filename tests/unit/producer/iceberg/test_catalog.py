@@ -61,7 +61,7 @@ def test_a_catalog_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("no"), OAuthError("no")])
-def test_a_table_that_may_not_be_seen_is_not_one_that_is_gone(
+def test_a_table_that_may_not_be_seen_is_not_one_that_was_dropped(
     catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """A job whose table is gone is given up; one whose token has expired must not be."""

@@ -232,13 +232,13 @@ class TestVectorsAndPositionDeletes:
         path, other = "file:///a/folder/d.parquet", "file:///a/folder/e.parquet"
         bounds, cut = {FILE_PATH_ID: path.encode()}, {FILE_PATH_ID: path[:16].encode()}
         deletes = [
-            positions("told", 5, referenced_data_file=path),
+            positions("named", 5, referenced_data_file=path),
             positions("bounds", 5, lower_bounds=bounds, upper_bounds=bounds),
             positions("wide", 5, lower_bounds=bounds, upper_bounds={FILE_PATH_ID: other.encode()}),
             positions("cut", 5, lower_bounds=cut, upper_bounds=cut),
             positions("unknown", 5),
         ]
-        assert position_deletes(deletes, live(path, 1)) == {"told", "bounds", "wide", "cut", "unknown"}
+        assert position_deletes(deletes, live(path, 1)) == {"named", "bounds", "wide", "cut", "unknown"}
         assert position_deletes(deletes, live(other, 1)) == {"wide", "cut", "unknown"}
 
 

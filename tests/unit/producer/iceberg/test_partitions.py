@@ -170,7 +170,7 @@ def test_partition_fields_are_optional_though_their_sources_are_not() -> None:
     assert not partition_type(metadata_of(schema, specs=(spec,)), spec).fields[0].required
 
 
-def test_a_source_in_no_schema_is_told_by_the_transform_or_refused() -> None:
+def test_a_source_in_no_schema_is_inferred_from_the_transform_or_refused() -> None:
     schema = schema_of(0, id=(1, LongType()))
     known = spec_of((9, BucketTransform(2)), (9, DayTransform()), (9, VoidTransform()))
     metadata = metadata_of(schema, specs=(known,))

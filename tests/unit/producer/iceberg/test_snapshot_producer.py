@@ -167,7 +167,7 @@ def test_files_are_found_where_another_writer_moved_them(table: Table) -> None:
     assert set(live(table)) == {"c"}
 
 
-def test_a_file_that_is_gone_is_a_conflict_and_leaves_nothing_behind(table: Table) -> None:
+def test_a_file_that_was_removed_is_a_conflict_and_leaves_nothing_behind(table: Table) -> None:
     prepared(table, [data("a"), data("b")]).commit()
     stale = live(table)
     prepared(table, [], [stale["b"]], Operation.DELETE).commit()
@@ -221,7 +221,7 @@ def test_what_cannot_be_deleted_is_found_again(table: Table, monkeypatch: pytest
     assert left <= set(metadata_files(table, "an-attempt", attempt.snapshot.snapshot_id))
 
 
-def test_a_lost_race_is_told_apart(table: Table) -> None:
+def test_a_lost_race_has_an_error_of_its_own(table: Table) -> None:
     late = prepared(table, [data("a")])
     prepared(table, [data("b")]).commit()
     with pytest.raises(CommitFailedException):

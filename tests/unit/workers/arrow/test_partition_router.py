@@ -98,7 +98,7 @@ def test_values_and_paths_of_every_type_and_transform(field_id: int, transform: 
             assert decoded == record
 
 
-def test_floats_are_told_apart_by_their_bits_but_for_nan() -> None:
+def test_floats_are_distinguished_by_their_bits_but_for_nan() -> None:
     bits = [0x7FF8000000000001, 0xFFF8000000000000, 0x8000000000000000, 0]
     doubles = pa.array(np.array(bits, np.uint64).view(np.float64))
     rows = everything(4).set_column(5, EVERYTHING.field(5), doubles)
@@ -143,7 +143,7 @@ def test_a_void_field_may_have_lost_its_column() -> None:
     assert partitioning.partition(text) == Scope(spec_id=0, values=(None, "01"), label="gone=null/flag=true")
 
 
-def test_rows_cannot_be_routed_by_a_column_that_is_gone() -> None:
+def test_rows_cannot_be_routed_by_a_column_that_was_dropped() -> None:
     spec = PartitionSpec(PartitionField(99, 1000, IdentityTransform(), "gone"))
     with pytest.raises(ValueError, match="column 99, which is gone"):
         PartitionRouter.of(rewrite_unit(spec=spec, scopes=(None,)), EVERYTHING)

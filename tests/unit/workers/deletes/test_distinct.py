@@ -28,7 +28,7 @@ def test_long_keys_come_once_across_batches() -> None:
     assert sorted(kept([batch] * 20, 1 << 18), key=str) == keys
 
 
-def test_keys_of_one_hash_are_told_apart() -> None:
+def test_keys_of_one_hash_are_distinguished() -> None:
     keys = ["a" * 20_000, "b" * 20_000, None]
     found = kept([rows([*keys, *keys], [7] * 6)], 1 << 20)
     assert set(found) == set(keys)

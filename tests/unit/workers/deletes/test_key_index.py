@@ -109,14 +109,14 @@ def test_it_says_what_the_rule_says(
         assert made.removes(keys, scopes, numbers) == expected
 
 
-def test_keys_whose_hashes_collide_are_told_apart(tmp_path: Path) -> None:
+def test_keys_whose_hashes_collide_are_distinguished(tmp_path: Path) -> None:
     made = Index(tmp_path, [(0, n % 3 + 1, (n % 5, "a")) for n in range(30)], True, 3, all_the_same)
     asked: list[Key] = [(4, "a"), (5, "a"), (None, "a"), (0, "b"), (0, None)]
     assert made.removes(asked, [0] * 5, [2] * 5) == [True, False, False, False, False]
     assert not any(made.removes(asked, [0] * 5, [3] * 5))
 
 
-def test_scopes_whose_hashes_collide_are_told_apart(tmp_path: Path) -> None:
+def test_scopes_whose_hashes_collide_are_distinguished(tmp_path: Path) -> None:
     made = Index(tmp_path, [(0, 3, (1, "a")), (2, 1, (1, "a"))], False, 3, all_the_same)
     assert made.removes([(1, "a")] * 3, [0, 1, 2], [2, 2, 2]) == [True, False, False]
 
@@ -127,7 +127,7 @@ def test_a_key_that_repeats_is_held_once(tmp_path: Path) -> None:
     assert made.removes([(1, "a")] * 2, [0, 0], [999, 1000]) == [True, False]
 
 
-def test_a_key_lies_in_one_part_and_the_deletes_it_was_made_of_are_gone(tmp_path: Path) -> None:
+def test_a_key_lies_in_one_part_and_the_deletes_it_was_made_of_are_deleted(tmp_path: Path) -> None:
     made = Index(tmp_path, [(0, 1, (n, "a")) for n in range(1000)], True, 16)
     assert len(made.paths) == 16
     assert not any(path.exists() for path in made.paths)

@@ -19,7 +19,7 @@ def spark_fails() -> None:
 
 
 @pytest.mark.parametrize("in_task", [True, False])
-def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, in_task: bool) -> None:
+def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path, in_task: bool) -> None:
     if in_task:
         with pytest.raises(OSError, match="No space left"), record_task_error(tmp_path):
             fill()
@@ -30,7 +30,7 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, in_task: bool) -> N
     assert "ICEFLEET_SCRATCH_DIR" in str(error.value)
 
 
-def test_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
+def test_other_errors_are_reported_unchanged(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="gone"), record_task_error(tmp_path):
         raise OSError("gone")
     with pytest.raises(TaskFailed, match=r"^OSError: gone$"), reraise_task_error(tmp_path):

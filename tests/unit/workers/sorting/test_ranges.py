@@ -49,15 +49,15 @@ def test_keys_of_every_type_in_the_order_that_the_spec_asks_for(
     assert each.of_rows([place, *arrays]).tolist() == list(range(len(rows)))
 
     first = pa.repeat("", len(rows))
-    columns, told = [first, *arrays, place], [Direction(), *directions, Direction()]
+    columns, directed = [first, *arrays, place], [Direction(), *directions, Direction()]
     expected = in_order(pa.Table.from_batches([rows]), SCHEMA, order)
     # As many ranges as rows: the number of its range is a row's rank.
-    ranges = Ranges.of(columns, told, len(rows))
+    ranges = Ranges.of(columns, directed, len(rows))
     assert np.argsort(ranges.of_rows(columns)).tolist() == expected
-    few = Ranges.of(columns, told, 7).of_rows(columns)
+    few = Ranges.of(columns, directed, 7).of_rows(columns)
     assert few[expected].tolist() == sorted(few.tolist())
     assert np.bincount(few).min() > len(rows) // 8
-    assert order_of(columns, told).tolist() == expected
+    assert order_of(columns, directed).tolist() == expected
 
 
 def test_rows_that_are_not_in_the_sample() -> None:
@@ -70,8 +70,8 @@ def test_rows_that_are_not_in_the_sample() -> None:
     directions = [Direction(True, False), Direction(False, True)]
     every_tenth = pa.array(range(0, 3000, 10))
     first, place = pa.repeat("", 3000), pa.array(np.arange(3000))
-    columns, told = [first, *arrays, place], [Direction(), *directions, Direction()]
-    found = Ranges.of([column.take(every_tenth) for column in columns], told, 8).of_rows(columns)
+    columns, directed = [first, *arrays, place], [Direction(), *directions, Direction()]
+    found = Ranges.of([column.take(every_tenth) for column in columns], directed, 8).of_rows(columns)
     expected = in_order(pa.Table.from_batches([rows]), SCHEMA, order)
     assert found[expected].tolist() == sorted(found.tolist())
     assert len(set(found.tolist())) == 8

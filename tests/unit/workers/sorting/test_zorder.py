@@ -30,7 +30,7 @@ def _naive(positions: Sequence[int], bits: int) -> int:
 
 
 @pytest.mark.parametrize(("axes", "bits"), [(1, 12), (2, 12), (3, 12), (5, 12), (7, 8), (62, 1)])
-def test_bits_are_dealt_in_turn(axes: int, bits: int) -> None:
+def test_bits_are_interleaved(axes: int, bits: int) -> None:
     some = np.random.default_rng(axes)
     positions = some.integers(0, 1 << bits, (axes, 200))
     found = np.zeros(200, np.int64)

@@ -165,7 +165,7 @@ def test_a_head_that_has_not_changed(table: StreamTable) -> None:
 class TestInputs:
     """Rule 1: every input is live, and what it was."""
 
-    def test_one_that_has_gone(self, table: StreamTable) -> None:
+    def test_one_that_was_removed(self, table: StreamTable) -> None:
         round_ = planned(table)
         table.remove_files([data(table)[0].path])
         assert round_.out() == {"p=a"}
@@ -206,7 +206,7 @@ class TestInputs:
         stream.append(rows(7, p="c"))
         assert round_.out() == {"p=a", "p=b"}
 
-    def test_a_spec_that_is_gone(self, table: StreamTable) -> None:
+    def test_a_spec_that_was_removed(self, table: StreamTable) -> None:
         round_ = planned(table)
         assert round_.planned.plan.rewrite is not None
         rewrite = round_.planned.plan.rewrite.model_copy(update={"spec_id": 7})
@@ -248,7 +248,7 @@ class TestPositionDeletes:
         Path(delete.path.removeprefix("file://")).write_bytes(b"PAR1")
         assert round_.out() == {"p=a"}
 
-    def test_one_that_has_gone(self, stream: StreamTable) -> None:
+    def test_one_that_was_removed(self, stream: StreamTable) -> None:
         """Its rows live again."""
         stream.delete_positions({data(stream)[0].path: [0]})
         round_ = planned(stream)
@@ -256,7 +256,7 @@ class TestPositionDeletes:
         assert round_.out() == {"p=a"}
 
     @pytest.mark.parametrize("named", [True, False])
-    def test_one_of_a_partition_that_has_gone(self, stream: StreamTable, named: bool) -> None:
+    def test_one_of_a_partition_that_was_removed(self, stream: StreamTable, named: bool) -> None:
         first, second = data(stream)
         stream.delete_positions({first.path: [0], second.path: [0]}, by_partition=True)
         [delete] = stream.delete_files()
@@ -305,7 +305,7 @@ class TestVectors:
         stream.delete_vector({data(stream)[0].path: [1]})
         assert round_.out() == {"p=a"}
 
-    def test_one_that_has_gone(self, stream: StreamTable) -> None:
+    def test_one_that_was_removed(self, stream: StreamTable) -> None:
         stream.delete_vector({data(stream)[0].path: [0]})
         round_ = planned(stream)
         stream.remove_files([file.path for file in stream.delete_files()])
@@ -352,14 +352,14 @@ class TestEqualityDeletes:
         table.commit(RowDelta([replace(delete, sequence_number=3)]))
         assert round_.out() == {"p=a"}
 
-    def test_one_that_was_withdrawn(self, table: StreamTable) -> None:
+    def test_one_that_was_taken_back(self, table: StreamTable) -> None:
         """What it deleted was not written, and lives again."""
         table.delete_where_equal(rows(1), ["id"])
         round_ = planned(table)
         table.remove_files([equality(table)[0].path])
         assert round_.out() == {"p=a"}
 
-    def test_one_that_was_withdrawn_and_deleted_nothing(self, table: StreamTable) -> None:
+    def test_one_that_was_taken_back_and_deleted_nothing(self, table: StreamTable) -> None:
         table.delete_where_equal(rows(1), ["id"])
         round_ = planned(table, deleted=0)
         table.remove_files([equality(table)[0].path])

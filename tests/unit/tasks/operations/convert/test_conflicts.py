@@ -125,7 +125,7 @@ class TestEqualityDeletesThatAreGone:
         assert paths(decision.retired) == {stays}
         assert decision.again == frozenset()
 
-    def test_a_unit_whose_deletes_have_all_gone_is_not_committed(self, table: StreamTable) -> None:
+    def test_a_unit_whose_deletes_were_all_removed_is_not_committed(self, table: StreamTable) -> None:
         """Somebody has done its work, or withdrawn the deletes: its positions may be wrong now."""
         round_ = planned(table, unit_bytes=SMALLEST).stage()
         table.remove_files([equality(table, "a").path])
@@ -256,7 +256,7 @@ class TestDataFilesThatAreGone:
         stream.remove_files([second.path])
         assert targets(round_.decide()) == paths(data(stream, "b"))
 
-    def test_when_all_are_gone_the_delete_leaves_alone(self, table: StreamTable) -> None:
+    def test_when_all_were_removed_the_delete_is_removed_alone(self, table: StreamTable) -> None:
         round_ = planned(table).stage()
         table.remove_files(paths(table.data_files()))
         decision = round_.decide()
@@ -312,7 +312,7 @@ class TestVectors:
         assert len(decision.retired) == 2
         assert merge.staged.path in {path for staged in round_.staged.values() for path in staged.paths}
 
-    def test_the_same_vector_elsewhere_is_another_one(self, stream: StreamTable) -> None:
+    def test_the_same_vector_in_another_file_is_another_one(self, stream: StreamTable) -> None:
         """Vectors share Puffin files: path, offset, size and cardinality tell them apart."""
         first, second = data(stream)
         stream.delete_vector({first.path: [0], second.path: [0]})
@@ -382,7 +382,7 @@ class TestPositionDeletesOfAnUpgradedTable:
         assert paths(decision.superseded) == {own.path}
         assert [vector.cardinality for _, vector in decision.vectors if vector.target == first.path] == [2]
 
-    def test_one_that_has_gone_is_not_removed_again(self, stream: StreamTable) -> None:
+    def test_one_that_was_removed_is_not_removed_again(self, stream: StreamTable) -> None:
         stream.delete_positions({data(stream)[0].path: [0]})
         [own] = stream.delete_files()
         stream.delete_where_equal(rows(2, 5), ["id"])
@@ -404,7 +404,7 @@ class TestPositionDeletesOfAnUpgradedTable:
         assert len(decision.vectors) == 2
         assert len(decision.retired) == 1
 
-    def test_a_file_that_has_gone_needs_none(self, stream: StreamTable) -> None:
+    def test_a_file_that_was_removed_needs_none(self, stream: StreamTable) -> None:
         round_ = self.shared(stream, 3)
         stream.remove_files([data(stream)[2].path])
         assert len(round_.decide().superseded) == 1

@@ -114,7 +114,7 @@ def test_one_value_is_a_batch_at_least(tmp_path: Path) -> None:
     assert [batch.num_rows for batch in batches] == [1, 1, 1, 1]
 
 
-def test_pieces_of_equal_rows() -> None:
+def test_batches_of_equal_rows() -> None:
     assert list(split_rows(10, 1, 4, 100)) == [4, 4, 2]
     assert list(split_rows(10, 0, 9, 6)) == [6, 4]
     assert list(split_rows(2, 100, 4, 6)) == [1, 1]

@@ -50,7 +50,7 @@ def test_it_ticks_on_when_every_child_of_the_worker_is_killed(fleet: LocalFleet)
     swept(fleet.processes.log("committer").read_text().count(SWEPT) + 3)
 
 
-def test_a_worker_with_a_clock_stops_when_told(fleet: LocalFleet) -> None:
+def test_a_worker_with_a_clock_stops_when_asked(fleet: LocalFleet) -> None:
     fleet.answering("committer")
     fleet.processes.terminate("committer")
     assert fleet.processes.ended("committer", 20) == 0

@@ -94,7 +94,7 @@ def failed(scene: Scene, report: Report, reason: str) -> None:
 class TestMessages:
     """What a message says of places and names."""
 
-    def test_records_elsewhere_are_not_looked_for(self, scene: Scene) -> None:
+    def test_records_outside_the_table_are_not_looked_for(self, scene: Scene) -> None:
         """The job goes on where its table is, with the next message that is right."""
         step = staged(scene)
         context = JobContext.open(step.plan.request.job, scene.foreign)
@@ -147,7 +147,7 @@ class TestPlans:
 
     @pytest.mark.parametrize("again", [False, True], ids=["commit", "plan"])
     @pytest.mark.parametrize("field", ["location", "request"])
-    def test_of_elsewhere(self, scene: Scene, field: str, again: bool) -> None:
+    def test_outside_the_table(self, scene: Scene, field: str, again: bool) -> None:
         step = staged(scene)
 
         def forge(plan: dict[str, Any]) -> None:
@@ -191,7 +191,7 @@ class TestPlans:
 
     @pytest.mark.parametrize("what", ["data", "deletes"])
     @pytest.mark.parametrize("compact", [False, True], ids=["convert", "compact"])
-    def test_inputs_elsewhere_are_not_read(self, scene: Scene, compact: bool, what: str) -> None:
+    def test_inputs_outside_the_table_are_not_read(self, scene: Scene, compact: bool, what: str) -> None:
         request = asked(scene.jobs) if compact else scene.jobs.request()
         step = begin(request, scene.jobs.settings)
         assert isinstance(step, Stage)
@@ -204,7 +204,7 @@ class TestPlans:
         assert scene.jobs.staged == []
         failed(scene, scene.jobs.end(step), f"{scene.file} is no file of db.t")
 
-    def test_inputs_that_the_table_has_elsewhere_are_read(self, jobs: Jobs, stream: StreamTable) -> None:
+    def test_inputs_of_the_table_in_other_places_are_read(self, jobs: Jobs, stream: StreamTable) -> None:
         """Files that a table has of an earlier place of its own, or was given, are converted and compacted like any."""
         landing = local(stream.table.location()).parent / "landing"
         stream.table.transaction().set_properties({"write.data.path": f"file://{landing}"}).commit_transaction()
@@ -224,7 +224,7 @@ class TestRecords:
 
     @pytest.mark.parametrize("evil", ["foreign", "dots", "prefix"])
     @pytest.mark.parametrize("compact", [False, True], ids=["convert", "compact"])
-    def test_staged_files_elsewhere(self, scene: Scene, compact: bool, evil: str) -> None:
+    def test_staged_files_outside_the_table(self, scene: Scene, compact: bool, evil: str) -> None:
         step = staged(scene, compact)
         token = step.plan.request.token
         beside = local(f"{scene.location}-evil") / "data" / f"{token}-x.parquet"

@@ -68,7 +68,7 @@ class TestEqualityDeletes:
         return stream
 
     @BOTH
-    def test_one_is_withdrawn(self, stream: StreamTable, jobs: Jobs, operation: Operation) -> None:
+    def test_one_is_removed(self, stream: StreamTable, jobs: Jobs, operation: Operation) -> None:
         first = equality(stream)[0]
         report = run(jobs, operation, lambda: stream.remove_files([first.path]))
         assert report.status is Status.COMMITTED

@@ -15,7 +15,7 @@ from tasks.lifecycle.outcomes import Ended
 from tasks.lifecycle.rounds import advance, begin
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, told, unanswered_after, unanswered_before
+from tests.support.faulty import FaultyCatalog, Jobs, lose, report_of, unanswered_after, unanswered_before
 from tests.support.unreferenced import unreferenced
 
 
@@ -90,7 +90,7 @@ class TestLostAnswers:
         assert_converted(stream, report)
         assert len(jobs.staged) == 1
 
-    def test_a_success_that_nobody_heard_of_is_found_when_the_job_is_taken_up(
+    def test_a_success_without_an_answer_is_found_when_the_job_is_taken_up(
         self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
     ) -> None:
         jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 1})
@@ -167,6 +167,6 @@ class TestLostAnswers:
         assert advance(jobs.context(request), jobs.settings) == Ended(None)
         again = begin(request, jobs.settings)
         assert isinstance(again, Ended)
-        assert (told(again).status, told(again).snapshot_id) == (Status.COMMITTED, report.snapshot_id)
+        assert (report_of(again).status, report_of(again).snapshot_id) == (Status.COMMITTED, report.snapshot_id)
         assert len(catalog.asked) == 1
         assert unreferenced(stream.table) == set()

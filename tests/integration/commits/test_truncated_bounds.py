@@ -76,7 +76,7 @@ class TestCutBounds:
         assert unreferenced(stream.table) == set()
 
     @pytest.mark.parametrize("operation", list(Operation))
-    def test_one_that_is_withdrawn(self, stream: StreamTable, jobs: Jobs, upgraded: bool, operation: Operation) -> None:
+    def test_one_that_is_removed(self, stream: StreamTable, jobs: Jobs, upgraded: bool, operation: Operation) -> None:
         if upgraded:
             stream.upgrade()
         path = stream.delete_files()[0].path

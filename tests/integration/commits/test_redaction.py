@@ -38,9 +38,9 @@ def test_a_unit_that_fails(stream: StreamTable, jobs: Jobs, monkeypatch: pytest.
     jobs.settings = jobs.settings.model_copy(update={"max_attempts": 1})
     step = jobs.start(jobs.request())
     assert isinstance(step, Stage)
-    told = [text for text in _records(stream) if "403 for" in text]
-    assert told
-    assert all("403 for ***" in text for text in told)
+    output = [text for text in _records(stream) if "403 for" in text]
+    assert output
+    assert all("403 for ***" in text for text in output)
     assert not any(SECRET in text for text in _records(stream))
     report = jobs.end(step)
     assert report.status is Status.FAILED
