@@ -29,9 +29,6 @@ from workers.runtime.machine import Budget
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-# -- staging ---------------------------------------------------------------------------------------------------
-
-
 class Executor(Protocol):
     """One attempt at a unit, ready to run."""
 
@@ -50,9 +47,6 @@ class Executor(Protocol):
         Raises:
             DataError: A file cannot be used; trying again does not help.
         """
-
-
-# -- committing ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,9 +141,6 @@ class CommitRules(Protocol):
 
     def replans_after(self, table: Table) -> tuple[Replan, ...]:
         """Return what a snapshot of this round, which may have been committed long ago, left to be planned again."""
-
-
-# -- the plug --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Final
 
 from producer.model.job import Operation
 from tasks.operations.base import TaskOperation
-from tasks.operations.compact.operation import COMPACT
-from tasks.operations.convert.operation import CONVERT
+from tasks.operations.compact import COMPACT
+from tasks.operations.convert import CONVERT
 
 OPERATIONS: Final[dict[Operation, TaskOperation]] = {
     Operation.CONVERT: CONVERT,

@@ -11,10 +11,9 @@ from producer.model.staged import Attempt, Staged
 from producer.planning.planner import plan
 from producer.planning.units import PlanWithUnits
 from tasks.job.branch_head import BranchHead
-from tasks.operations.compact.since import DeletesSince
-from tasks.operations.convert.conflicts import Decision, decide
+from tasks.operations.convert.conflicts import Decision, decide, outdated_files
 from tasks.operations.convert.execute import conversion_unit, staged_conversion
-from tasks.operations.outdated import outdated_files
+from tasks.operations.delete_changes import DeleteChanges
 from tasks.testing import StreamTable
 from tests.support.plainengine import convert
 
@@ -47,7 +46,7 @@ class Round:
         """What would be committed on the head as it is now."""
         plan, head = self.planned.plan, self.head()
         units = {unit.header.number: unit for unit in self.planned.units}
-        return decide(plan, self.staged, head, outdated_files(plan, self.staged, units.get, head, DeletesSince()))
+        return decide(plan, self.staged, head, outdated_files(plan, self.staged, units.get, head, DeleteChanges()))
 
 
 def planned(

@@ -3,3 +3,26 @@
 Imports the rooms that operations imports.
 Open execute.py first, then conflicts.py.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.common.sizes import size_text
+from producer.model.staged import Staged
+from tasks.operations.base import TaskOperation
+from tasks.operations.compact.commit import CompactionRules
+from tasks.operations.compact.execute import CompactionExecutor
+
+
+def _summarize(staged: Staged) -> str:
+    rows, size = sum(file.records for file in staged.data), sum(file.size for file in staged.data)
+    made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {size_text(size)}"
+    return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
+
+
+COMPACT: Final = TaskOperation(
+    executor=CompactionExecutor.of,
+    commit_rules=lambda _, plan, staged: CompactionRules(plan, staged),
+    summarize=_summarize,
+)

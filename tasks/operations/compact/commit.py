@@ -19,9 +19,8 @@ from producer.model.staged import Staged, StagedDataFile
 from producer.planning.planner import branch_head
 from tasks.job.branch_head import BranchHead
 from tasks.operations.base import Additions, NoChange, Replan, SnapshotChange
-from tasks.operations.compact.conflicts import Inputs
-from tasks.operations.compact.digests import Digest, Digests
-from tasks.operations.compact.since import DeletesSince
+from tasks.operations.compact.conflicts import InputCheck, ManifestSummaries, ManifestSummary
+from tasks.operations.delete_changes import DeleteChanges
 
 
 class CompactionRules:
@@ -41,8 +40,8 @@ class CompactionRules:
         self._staged = staged
         self._labels = {unit.number: unit.label for unit in plan.units}
         self._inputs = frozenset(path for unit in staged.values() for path in unit.inputs)
-        self._since = DeletesSince()
-        self._digests: Digests | None = None
+        self._changes = DeleteChanges()
+        self._manifests: ManifestSummaries | None = None
 
     def change(self, table: Table, head: BranchHead) -> NoChange | SnapshotChange:
         """Return what may be committed on a head.
@@ -68,35 +67,35 @@ class CompactionRules:
         candidates = self._candidates(head)
         if not self._staged and not candidates:
             return CompactionChange(self._plan)
-        self._digests = self._digests or Digests(head.io, self._wanted(head), self._plan.sequence_number)
-        digests = self._digests.of(head.manifests)
-        now = {path: file for digest in digests for path, file in digest.files.items()}
-        before = self._digests.files(head.base_manifests)
-        inputs = Inputs(self._plan, table.metadata, head, self._since, before, now)
-        change = self._judge(inputs, now)
+        if self._manifests is None:
+            self._manifests = ManifestSummaries(head.io, self._wanted(head), self._plan.sequence_number)
+        manifests = self._manifests.of(head.manifests)
+        now = {path: file for manifest in manifests for path, file in manifest.files.items()}
+        before = self._manifests.files(head.base_manifests)
+        change = self._check(InputCheck(self._plan, table.metadata, head, self._changes, before, now), now)
         removed = [now[path] for unit in change.units for path in unit.inputs]
         vectors = [head.vectors[file.path] for file in removed if file.path in head.vectors]
         leaving = {vector.identity for vector in vectors}
         others = [delete for delete in candidates if delete.identity not in leaving]
-        dangling = self._dangling(table, others, digests, change.units)
+        dangling = self._dangling(table, others, manifests, change.units)
         return CompactionChange(
             self._plan, change.units, change.replans, change.failures, (*removed, *vectors, *dangling)
         )
 
     def replans_after(self, table: Table) -> tuple[Replan, ...]:
-        """Units that a finished commit left out: their inputs are still live."""
+        """Return the units that a finished commit left out: their inputs are still live."""
         snapshot = branch_head(table, self._plan.request.branch)
         if snapshot is None:
             return ()
-        digests = Digests(table.io, self._inputs, self._plan.sequence_number)
-        live = digests.files(BranchHead(table.io, self._plan, snapshot, snapshot).manifests).keys()
+        manifests = ManifestSummaries(table.io, self._inputs, self._plan.sequence_number)
+        live = manifests.files(BranchHead(table.io, self._plan, snapshot, snapshot).manifests).keys()
         return tuple(
             self._replan(number, "changed its data files")
             for number, unit in self._staged.items()
             if not live.isdisjoint(unit.inputs) and _miscounted(unit) is None
         )
 
-    def _judge(self, inputs: Inputs, now: Mapping[str, LiveFile]) -> CompactionChange:
+    def _check(self, inputs: InputCheck, now: Mapping[str, LiveFile]) -> CompactionChange:
         units: list[Staged] = []
         replans: list[Replan] = []
         failures: list[Failure] = []
@@ -118,35 +117,35 @@ class CompactionRules:
         return CompactionChange(self._plan, tuple(units), tuple(replans), tuple(failures))
 
     def _candidates(self, head: BranchHead) -> list[LiveFile]:
-        """Deletes that were there when the round was planned, and still are: newer ones have their reasons."""
+        """Return deletes that were live when the round was planned, and are: newer ones have their reasons."""
         if not self._rewrite.remove_dangling:
             return []
-        new = {delete.identity for delete in self._since.new(head)}
+        new = {delete.identity for delete in self._changes.added(head)}
         return [delete for delete in head.deletes if delete.identity not in new]
 
     def _wanted(self, head: BranchHead) -> frozenset[str]:
-        """Data files that it matters of whether they are live: inputs, and those that deletes are for."""
+        """Return the data files that must be known to be live or not: inputs, and those that deletes are for."""
         if not self._rewrite.remove_dangling:
             return self._inputs
         referenced = {path for delete in head.base_deletes if (path := delete.referenced_data_file) is not None}
         return self._inputs | referenced | {path for paths in self._named().values() for path in paths}
 
     def _named(self) -> dict[str, frozenset[str]]:
-        """The data files that position delete files name, of those that were read."""
+        """Return the data files that position delete files name, of those that were read."""
         return {path: frozenset(paths) for unit in self._staged.values() for path, paths in unit.named.items()}
 
     def _dangling(
-        self, table: Table, candidates: list[LiveFile], digests: Iterable[Digest], units: Iterable[Staged]
+        self, table: Table, candidates: list[LiveFile], manifests: Iterable[ManifestSummary], units: Iterable[Staged]
     ) -> list[LiveFile]:
-        """Deletes that reach nothing after the commit. Its outputs count: they may be as old as what was read."""
+        """Return deletes that reach nothing after the commit. Its outputs count: they may be as old as the inputs."""
         if not candidates:
             return []
         live, paths = DanglingDeletes(table.metadata, candidates), set()
         removed = {path for unit in units for path in unit.inputs}
-        for digest in digests:
-            for key, number in digest.oldest.items():
+        for manifest in manifests:
+            for key, number in manifest.oldest.items():
                 live.add_partition(key, number)
-            for path, file in digest.files.items():
+            for path, file in manifest.files.items():
                 if path not in removed:
                     live.add_data_file(file)
                     paths.add(path)
@@ -182,49 +181,39 @@ class CompactionChange:
     removed: tuple[LiveFile, ...] = field(default=(), repr=False)
 
     def additions(self, table: Table, name: str) -> Additions:
-        """The data files that were written."""
-        assert self.plan.rewrite is not None
-        rewrite = self.plan.rewrite
-        number = self.plan.sequence_number if rewrite.keep_sequence_number else None
+        """Return the data files that were written."""
         partitions = ScopeDecoder(table.metadata)
-        files = (_new_file(partitions, rewrite, unit, file, number) for unit in self.units for file in unit.data)
-        return Additions(tuple(files))
+        return Additions(
+            tuple(_data_file(partitions, self.plan, unit, file) for unit in self.units for file in unit.data)
+        )
 
 
 def _miscounted(unit: Staged) -> str | None:
-    """Whether rows were lost or made up: then what was written is not to be committed, whatever the reason."""
+    """Return how rows were lost or made up, or None: then what was written must not be committed."""
     written = sum(file.records for file in unit.data)
     if written == unit.read_rows - unit.deleted_rows:
         return None
     return f"{unit.read_rows:,} rows were read, {unit.deleted_rows:,} of them deleted, and {written:,} were written"
 
 
-def _new_file(
-    partitions: ScopeDecoder,
-    rewrite: Rewrite,
-    unit: Staged,
-    file: StagedDataFile,
-    sequence_number: int | None = None,
-) -> NewFile:
+def _data_file(partitions: ScopeDecoder, plan: Plan, unit: Staged, file: StagedDataFile) -> NewFile:
+    assert plan.rewrite is not None
     scope = unit.scopes[file.scope]
-    return NewFile(
-        new_data_file(
-            content=DataFileContent.DATA,
-            file_path=file.path,
-            file_format=FileFormat.PARQUET,
-            partition=partitions.decode(scope),
-            record_count=file.records,
-            file_size_in_bytes=file.size,
-            column_sizes=file.column_sizes,
-            value_counts=file.value_counts,
-            null_value_counts=file.null_value_counts,
-            nan_value_counts=file.nan_value_counts,
-            lower_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.lower_bounds.items()},
-            upper_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.upper_bounds.items()},
-            split_offsets=list(file.split_offsets) or None,
-            # Data files always say so; 0 is unsorted (spec, Sort Orders).
-            sort_order_id=rewrite.sort_order_id,
-        ),
-        scope.spec_id,
-        sequence_number,
+    record = new_data_file(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        record_count=file.records,
+        file_size_in_bytes=file.size,
+        column_sizes=file.column_sizes,
+        value_counts=file.value_counts,
+        null_value_counts=file.null_value_counts,
+        nan_value_counts=file.nan_value_counts,
+        lower_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.lower_bounds.items()},
+        upper_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.upper_bounds.items()},
+        split_offsets=list(file.split_offsets) or None,
+        # Data files always say so; 0 is unsorted (spec, Sort Orders).
+        sort_order_id=plan.rewrite.sort_order_id,
+        partition=partitions.decode(scope),
     )
+    return NewFile(record, scope.spec_id, plan.sequence_number if plan.rewrite.keep_sequence_number else None)

@@ -1,22 +1,51 @@
-"""What of a job's staged work may be committed on a head: the rules of a right conversion, without I/O of its own."""
+"""What of a job's staged work may be committed on a head: the rules of a right conversion.
+
+The positions that a unit stages for a data file are those of the rows whose keys are deleted, without the rows that
+were deleted by position before. A data file is outdated, and must be planned again, once that has changed:
+
+* An equality delete that the unit applied is gone. Nothing tells which of the positions come from it. If another
+  writer withdrew it, its rows are alive again, and the staged positions would delete them. If another writer converted
+  it, they would do no harm, but no head tells the one from the other.
+* A position delete or a deletion vector that the unit took for granted is gone. A row that it deleted, and that an
+  equality delete covers too, has no staged position: it would come back when that equality delete retires.
+* The data file itself left and came back under its path, in another partition or with another data sequence number.
+  Other deletes apply to it now than those that the unit applied.
+
+A data file that is gone itself needs no positions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
+from pyiceberg.manifest import DataFileContent
+
+from producer.common.errors import Corrupt
+from producer.common.storage import map_parallel
 from producer.iceberg.manifest_entry import LiveFile
-from producer.model.plan import Plan, Retirement, VectorRef
+from producer.model.plan import (
+    DataFile,
+    EqualityDeleteFile,
+    Plan,
+    PositionDeleteFile,
+    Retirement,
+    Scope,
+    Unit,
+    VectorRef,
+)
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.units import vector_ref
 from tasks.job.branch_head import BranchHead
-from tasks.operations.outdated import OutdatedFile
+from tasks.operations.delete_changes import DeleteChanges
+
+#: Finds a unit with its files; None when its record is gone.
+UnitOf = Callable[[int], Unit | None]
 
 
 @dataclass(frozen=True)
 class Merge:
-    """A staged vector and the one that somebody else has committed for the same data file meanwhile."""
+    """A staged vector, and the one that another writer committed for the same data file in the meantime."""
 
     staged: StagedVector
     live: VectorRef
@@ -37,7 +66,7 @@ class Decision:
     retired: tuple[LiveFile, ...]
     #: Vectors and position delete files whose content is part of what is added, or that no live file needs.
     superseded: tuple[LiveFile, ...]
-    #: Equality deletes that must be planned again: data files that they reach are new, or were not staged rightly.
+    #: Equality deletes that must be planned again: data files that they reach are new, or outdated.
     again: frozenset[str]
 
     @property
@@ -50,17 +79,22 @@ class Decision:
         """Whether there is nothing to commit."""
         return not (self.adds or self.retired or self.superseded)
 
-    @property
-    def staged_paths(self) -> frozenset[str]:
-        """The staged files that the commit refers to."""
-        return frozenset(d.path for _, d in self.deletes) | frozenset(v.path for _, v in self.vectors)
+
+@dataclass(frozen=True, slots=True)
+class OutdatedFile:
+    """A live data file for which nothing that a unit staged may be committed."""
+
+    path: str
+    scope: Scope
+    sequence_number: int
+
+    def is_reached_by(self, retirement: Retirement) -> bool:
+        """Return whether an equality delete applies to the file: then it must not retire without it."""
+        return self.sequence_number < retirement.sequence_number and retirement.scope in (None, self.scope)
 
 
 def decide(
-    plan: Plan,
-    staged: Mapping[int, Staged],
-    head: BranchHead,
-    outdated: Mapping[int, Collection[OutdatedFile]] = MappingProxyType({}),
+    plan: Plan, staged: Mapping[int, Staged], head: BranchHead, outdated: Mapping[int, Collection[OutdatedFile]]
 ) -> Decision:
     """Check all staged units against the head.
 
@@ -70,7 +104,7 @@ def decide(
         head: The branch's head at this attempt.
         outdated: For each unit the data files that nothing may be committed for.
     """
-    useful = {number: unit for number, unit in staged.items() if _useful(plan, number, head)}
+    useful = {number: unit for number, unit in staged.items() if _is_useful(plan, number, head)}
     dropped = {file.path for files in outdated.values() for file in files} | head.gone_data
     deletes, vectors, merges, superseded = [], [], [], {}
     for unit in useful.values():
@@ -89,37 +123,34 @@ def decide(
                 if path in head.position_deletes:
                     superseded[path, None] = head.position_deletes[path]
     with_vector = frozenset(head.vectors) | {v.target for _, v in vectors}
-    for file in _needless(useful, head, with_vector):
+    for file in _unneeded(useful, head, with_vector):
         superseded[file.identity] = file
     retired, again = [], set()
     for retirement in plan.retirements:
         live = head.equality_deletes.get(retirement.path)
         if live is None:
             continue
-        if retirement.path in head.changed_equality_deletes:
+        if retirement.path in head.changed_equality_deletes or any(
+            file.is_reached_by(retirement) for unit in retirement.units for file in outdated.get(unit, ())
+        ):
             again.add(retirement.path)
-            continue
-        if any(file.is_reached_by(retirement) for unit in retirement.units for file in outdated.get(unit, ())):
-            again.add(retirement.path)
-            continue
-        if not retirement.complete or not staged.keys() >= set(retirement.units):
-            continue
-        if _reaches_unscanned(retirement, live, head):
-            again.add(retirement.path)
-        else:
-            retired.append(live)
+        elif retirement.complete and staged.keys() >= set(retirement.units):
+            if _reaches_unscanned(retirement, live, head):
+                again.add(retirement.path)
+            else:
+                retired.append(live)
     return Decision(
         tuple(deletes), tuple(vectors), tuple(merges), tuple(retired), tuple(superseded.values()), frozenset(again)
     )
 
 
-def _useful(plan: Plan, unit: int, head: BranchHead) -> bool:
-    """Whether some equality delete of the unit is still live; if not, somebody else has done its work."""
+def _is_useful(plan: Plan, unit: int, head: BranchHead) -> bool:
+    """Return whether some equality delete of the unit is live; if not, another writer has done its work."""
     return any(unit in r.units and r.path in head.equality_deletes for r in plan.retirements)
 
 
 def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: BranchHead) -> bool:
-    """Whether a data file has come into the delete's scope, since the plan, that claims to be older than the delete.
+    """Return whether a data file came into the delete's scope, since the plan, that claims to be older than the delete.
 
     Appends claim higher numbers; a compaction that keeps its starting sequence number does not.
     """
@@ -130,8 +161,8 @@ def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: BranchHea
     )
 
 
-def _needless(staged: Mapping[int, Staged], head: BranchHead, with_vector: frozenset[str]) -> list[LiveFile]:
-    """Partition-scoped position delete files of which every data file has a vector or is gone (v3)."""
+def _unneeded(staged: Mapping[int, Staged], head: BranchHead, with_vector: frozenset[str]) -> list[LiveFile]:
+    """Return partition-scoped position delete files of which every data file has a vector or is gone (v3)."""
     if head.plan.format_version < 3:
         return []
     named: dict[str, set[str]] = {}
@@ -143,3 +174,122 @@ def _needless(staged: Mapping[int, Staged], head: BranchHead, with_vector: froze
         for path, targets in named.items()
         if path in head.position_deletes and not (targets & head.live_data) - with_vector
     ]
+
+
+def outdated_files(
+    plan: Plan, staged: Mapping[int, Staged], unit_of: UnitOf, head: BranchHead, changes: DeleteChanges
+) -> dict[int, tuple[OutdatedFile, ...]]:
+    """Return the outdated data files of each unit that has some.
+
+    Args:
+        plan: The round.
+        staged: The units that are staged, by number.
+        unit_of: Reads what a unit was made of; only asked for units that may have such files.
+        head: The branch's head at this attempt.
+        changes: What earlier attempts have read of deletes.
+
+    Raises:
+        Corrupt: the record of a unit is missing or cannot be read.
+    """
+    removed = _RemovedDeletes.of(changes.removed(head), head) if head.since else _RemovedDeletes()
+    if removed.positions or removed.vectors or head.changed_data:
+        numbers = sorted(staged)
+    else:
+        applied = {number for r in plan.retirements if r.path in removed.equality for number in r.units}
+        numbers = sorted(staged.keys() & applied)
+
+    def outdated(number: int) -> tuple[OutdatedFile, ...]:
+        if (unit := unit_of(number)) is None:
+            raise Corrupt(f"The record of unit {number} of {plan.request.job} is gone.")
+        return _outdated(unit, staged[number], removed, head, changes)
+
+    found = zip(numbers, map_parallel(outdated, numbers), strict=True)
+    return {number: files for number, files in found if files}
+
+
+@dataclass(frozen=True, slots=True)
+class _RemovedDeletes:
+    """Deletes that were live at the plan's snapshot and are not any more, while what they were for may be."""
+
+    #: Paths of equality delete files.
+    equality: frozenset[str] = frozenset()
+    #: Position delete files by path.
+    positions: Mapping[str, LiveFile] = field(default_factory=dict)
+    #: Data files whose vector was removed or replaced.
+    vectors: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, removed: Iterable[LiveFile], head: BranchHead) -> _RemovedDeletes:
+        # Those that left together with their data file matter to no other file.
+        files = [file for file in removed if file.referenced_data_file not in head.gone_data]
+        by_position = [file for file in files if file.content == DataFileContent.POSITION_DELETES]
+        return cls(
+            frozenset(file.path for file in files if file.content == DataFileContent.EQUALITY_DELETES),
+            {file.path: file for file in by_position if not file.is_vector},
+            frozenset(path for file in by_position if file.is_vector and (path := file.referenced_data_file)),
+        )
+
+
+def _outdated(
+    unit: Unit, staged: Staged, removed: _RemovedDeletes, head: BranchHead, changes: DeleteChanges
+) -> tuple[OutdatedFile, ...]:
+    newest_removed = _Newest(delete for delete in unit.deletes if delete.path in removed.equality)
+    newest_live = _Newest(delete for delete in unit.deletes if delete.path in head.equality_deletes)
+    positions = [file for file in unit.positions if file.path in removed.positions]
+    written = [delete.targets for delete in staged.deletes] + [(vector.target,) for vector in staged.vectors]
+    targets = {target for group in written for target in group}
+
+    def is_outdated(file: DataFile) -> bool:
+        if file.path in head.gone_data:
+            return False
+        if file.path in head.changed_data or (file.path in targets and newest_removed.reach(file)):
+            return True
+        is_needed = file.path in targets or newest_live.reach(file)
+        return is_needed and _rows_may_return(file, positions, removed, head, changes)
+
+    found = {file.path for file in unit.data if is_outdated(file)}
+    # What is not committed of a file that is for several data files is missing for the others as well.
+    pending = [group for group in written if len(group) > 1]
+    while shared := [group for group in pending if not found.isdisjoint(group)]:
+        found.update(target for group in shared for target in group if target not in head.gone_data)
+        pending = [group for group in pending if group not in shared]
+    return tuple(
+        OutdatedFile(file.path, unit.scopes[file.scope], file.sequence_number)
+        for file in unit.data
+        if file.path in found
+    )
+
+
+def _rows_may_return(
+    file: DataFile,
+    positions: Iterable[PositionDeleteFile],
+    removed: _RemovedDeletes,
+    head: BranchHead,
+    changes: DeleteChanges,
+) -> bool:
+    """Return whether rows that were deleted by position when the job was planned may not be so any more."""
+    if file.vector is not None:
+        if file.path not in removed.vectors:
+            return False
+        live = head.vectors.get(file.path)
+        return live is None or not changes.contains(head.io, vector_ref(live), file.vector, file.path)
+    return any(
+        delete.scope == file.scope
+        and delete.sequence_number >= file.sequence_number
+        and delete.referenced in (None, file.path)
+        and changes.names(head.io, removed.positions[delete.path], file.path)
+        for delete in positions
+    )
+
+
+class _Newest:
+    """The newest of some equality deletes of a unit, for each of its scopes."""
+
+    def __init__(self, deletes: Iterable[EqualityDeleteFile]) -> None:
+        self._numbers: dict[int | None, int] = {}
+        for delete in deletes:
+            self._numbers[delete.scope] = max(delete.sequence_number, self._numbers.get(delete.scope, 0))
+
+    def reach(self, file: DataFile) -> bool:
+        """Return whether one of them applies to a data file."""
+        return file.sequence_number < max(self._numbers.get(file.scope, 0), self._numbers.get(None, 0))

@@ -1,4 +1,4 @@
-"""Which deletes came and went between a plan's snapshot and the head."""
+"""The deletes that other writers added and removed between a plan's snapshot and the head."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from workers.formats.puffin import read_vector
 from workers.runtime.errors import DataError
 
 
-class DeletesSince:
+class DeleteChanges:
     """The deletes by which a head differs from the plan's snapshot.
 
     One object sees all attempts at a commit: what it has read of a snapshot or a file is not read again.
     """
 
     def __init__(self) -> None:
-        self._equality: dict[int, list[LiveFile]] = {}
+        self._added: dict[int, list[LiveFile]] = {}
         self._named: dict[str, frozenset[str] | None] = {}
-        self._held: dict[tuple[VectorRef, VectorRef], bool] = {}
+        self._contained: dict[tuple[VectorRef, VectorRef], bool] = {}
 
-    def new(self, head: BranchHead) -> list[LiveFile]:
-        """Deletes that are live at the head and were not at the plan's snapshot."""
+    def added(self, head: BranchHead) -> list[LiveFile]:
+        """Return the deletes that are live at the head and were not at the plan's snapshot."""
         before = {_identity(delete) for delete in head.base_deletes}
         return [delete for delete in head.deletes if _identity(delete) not in before]
 
-    def gone(self, head: BranchHead) -> list[LiveFile]:
-        """Deletes that were live at the plan's snapshot and are not at the head."""
+    def removed(self, head: BranchHead) -> list[LiveFile]:
+        """Return the deletes that were live at the plan's snapshot and are not at the head."""
         live = {_identity(delete) for delete in head.deletes}
         return [delete for delete in head.base_deletes if _identity(delete) not in live]
 
-    def equality(self, head: BranchHead) -> list[LiveFile]:
-        """Every equality delete that was added since, whether or not it is still live.
+    def added_equality(self, head: BranchHead) -> list[LiveFile]:
+        """Return every equality delete that was added since, whether or not it is still live.
 
-        The head alone does not tell: of one that was added and retired again nothing is left there.
+        The head alone does not tell: nothing is left there of one that was added and retired again.
         """
-        unknown = [s for s in head.since if s.snapshot_id not in self._equality]
+        unknown = [s for s in head.since if s.snapshot_id not in self._added]
         found = map_parallel(partial(_equality_added_by, head.io), unknown)
-        self._equality.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
-        files = {_identity(f): f for snapshot in head.since for f in self._equality[snapshot.snapshot_id]}
-        live = {_identity(f): f for f in self.new(head) if f.content == DataFileContent.EQUALITY_DELETES}
+        self._added.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
+        files = {_identity(f): f for snapshot in head.since for f in self._added[snapshot.snapshot_id]}
+        live = {_identity(f): f for f in self.added(head) if f.content == DataFileContent.EQUALITY_DELETES}
         return list({**files, **live}.values())
 
     def names(self, io: FileIO, delete: LiveFile, path: str) -> bool:
-        """Whether a position delete file names a data file; one that cannot be read may."""
+        """Return whether a position delete file names a data file; one that cannot be read may."""
         if delete.referenced_data_file is not None:
             return delete.referenced_data_file == path
         if delete.path not in self._named:
@@ -60,27 +60,27 @@ class DeletesSince:
         named = self._named[delete.path]
         return named is None or path in named
 
-    def holds(self, io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
-        """Whether a data file's vector deletes all that an earlier one deleted; not if one of them cannot be read."""
+    def contains(self, io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
+        """Return whether a data file's vector deletes all that an earlier one deleted, and both can be read."""
         if vector == before:
             return True
-        if (vector, before) not in self._held:
-            self._held[vector, before] = _holds(io, vector, before, path)
-        return self._held[vector, before]
+        if (vector, before) not in self._contained:
+            self._contained[vector, before] = _contains(io, vector, before, path)
+        return self._contained[vector, before]
 
 
 def _identity(delete: LiveFile) -> tuple[str, int | None, Reach]:
-    """Tells deletes apart; one that left and came back under its path, and applies to other files now, is another."""
+    """Return what tells deletes apart: one that came back under its path and applies to other files now is another."""
     return *delete.identity, reach_of(delete)
 
 
-def _holds(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
+def _contains(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bool:
     if vector.cardinality < before.cardinality:
         return False
     try:
         now, earlier = (read_vector(io, ref, path) for ref in (vector, before))
     except DataError:
-        return False  # whoever plans again will say so
+        return False  # planning again reports it
     return bool(now.contains(earlier.positions()).all())
 
 
@@ -94,4 +94,4 @@ def _named(io: FileIO, path: str) -> frozenset[str] | None:
         batches = read_position_deletes(io, path)
         return frozenset(name for batch in batches for name in pc.unique(batch.column("file_path")).to_pylist())
     except DataError:
-        return None  # whoever plans again will say so
+        return None  # planning again reports it
