@@ -15,8 +15,7 @@ import pytest
 from celery.exceptions import Retry
 from kombu.transport.memory import Channel
 
-from producer.broker.messages import UnitMessage
-from producer.broker.queue import QUEUES, STAGING, SWEEP, Messenger
+from producer.broker.queue import QUEUES, STAGING, SWEEP, Messenger, UnitMessage
 from producer.common.settings import Settings
 from producer.model.job import Operation, Request
 from producer.model.plan import Plan
