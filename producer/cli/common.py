@@ -18,8 +18,8 @@ from producer.common.redaction import redact
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table
 from producer.model.job import Report, Request, Status
-from producer.model.plan import Plan
 from producer.planning.planner import check_request
+from producer.planning.units import PlanWithUnits
 
 #: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
@@ -134,20 +134,20 @@ def failure_text(error: Exception) -> str:
     return f"{line} ({type(error).__name__}){hint}"
 
 
-def dry_run(request: Request, show_plan: Callable[[Plan], None], *, as_json: bool) -> None:
+def dry_run(request: Request, show_plan: Callable[[PlanWithUnits], None], *, as_json: bool) -> None:
     """Plan a request and show the plan; nothing is written."""
     with suggesting(request.catalog, request.table):
-        plan = Fleet().plan_request(request).plan
+        planned = Fleet().plan_request(request)
     if as_json:
         # Without the fields that identify a plan of a job: no job has this plan.
         print_json(
-            plan.model_dump(
+            planned.plan.model_dump(
                 mode="json",
                 exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True},
             )
         )
     else:
-        show_plan(plan)
+        show_plan(planned)
 
 
 def show(report: Report, as_json: bool) -> None:

@@ -12,8 +12,9 @@ from producer.cli.render import UnitColumn, show_plan
 from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Operation, Request
-from producer.model.plan import Plan
 from producer.planning.compact.options import NAMES, text_of
+from producer.planning.compact.planner import expected_files
+from producer.planning.units import PlanWithUnits
 
 #: Bytes: a smaller target without a unit is taken for a mistake.
 _MIN_TARGET: Final = 1 << 16
@@ -95,19 +96,18 @@ def _check_unit(size: str | None) -> None:
         raise Refused(Reason.USAGE, sentence)
 
 
-def _show_plan(plan: Plan) -> None:
-    show_plan(plan, _COLUMNS, _summary(plan))
+def _show_plan(planned: PlanWithUnits) -> None:
+    show_plan(planned.plan, _COLUMNS, _summary(planned))
 
 
-def _summary(plan: Plan) -> Iterator[str]:
+def _summary(planned: PlanWithUnits) -> Iterator[str]:
+    plan = planned.plan
     units = [unit for unit in plan.units if unit.refused is None]
     if plan.rewrite and units:
-        target_size = plan.rewrite.target_size
-        outputs = sum(max(1, round(unit.output / target_size)) for unit in units)
         rewritten = count_text(sum(unit.files for unit in units), "data file is", "data files are")
         yield (
-            f"{rewritten} rewritten ({plan.rewrite.strategy}) into about {count_text(outputs, 'file')} of "
-            f"{size_text(target_size)}: {count_text(len(units), 'unit')}, "
+            f"{rewritten} rewritten ({plan.rewrite.strategy}) into {expected_files(planned)}, target size "
+            f"{size_text(plan.rewrite.target_size)}: {count_text(len(units), 'unit')}, "
             f"{size_text(sum(unit.cost for unit in units))} to read, "
             f"{size_text(sum(unit.output for unit in units))} to write."
         )

@@ -12,6 +12,7 @@ from producer.cli.render import UnitColumn, show_plan
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Request
 from producer.model.plan import Plan
+from producer.planning.units import PlanWithUnits
 
 _COLUMNS: Final = (
     UnitColumn("files", lambda unit: f"{unit.files:,}"),
@@ -58,8 +59,8 @@ def convert(
     run(request, no_wait=no_wait, as_json=as_json)
 
 
-def _show_plan(plan: Plan) -> None:
-    show_plan(plan, _COLUMNS, _summary(plan))
+def _show_plan(planned: PlanWithUnits) -> None:
+    show_plan(planned.plan, _COLUMNS, _summary(planned.plan))
 
 
 def _summary(plan: Plan) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from pyiceberg.manifest import ManifestContent
@@ -216,3 +217,23 @@ class CompactionPlanner:
         if self.rewrite.strategy is Strategy.BINPACK:
             return ""
         return "; to bring files that need no rewrite into this order as well, add rewrite-all (--rewrite-all)"
+
+
+def expected_files(planned: PlanWithUnits) -> str:
+    """Return how many data files a compaction writes, such as ``about 16 files``: each partition gets its own."""
+    rewrite = planned.plan.rewrite
+    assert rewrite is not None
+    files, routed = 0, False
+    for unit in planned.units:
+        if unit.header.refused is not None:
+            continue
+        sizes = Counter[int | None]()
+        for file in unit.data:
+            sizes[file.scope if unit.scopes[file.scope].spec_id == rewrite.spec_id else None] += file.size
+        routed |= None in sizes
+        if None in sizes:  # all rows of the unit are routed, to partitions that the plan does not know
+            sizes = Counter({None: sum(sizes.values())})
+        live = unit.header.output / max(1, sum(sizes.values()))
+        for size in sizes.values():
+            files += max(1, int(size * live / rewrite.target_size), math.ceil(size * live / rewrite.max_size))
+    return f"{'at least' if routed else 'about'} {count_text(files, 'file')}"

@@ -710,7 +710,7 @@ class TestCompact:
         result = run("compact", "db.t", "--dry-run")
         assert (result.exit_code, result.stderr) == (0, "")
         assert "6 small files" in result.stdout
-        assert "6 data files are rewritten (binpack) into about 1 file of 512.0 MB: 1 unit," in result.stdout
+        assert "6 data files are rewritten (binpack) into about 1 file, target size 512.0 MB: 1 unit," in result.stdout
         output = only_json(run("compact", "db.t", "--dry-run", "--json"))
         [unit] = output["units"]
         assert (unit["label"], unit["files"], unit["delete_files"], unit["why"]) == ("p=a", 6, 1, "6 small files")

@@ -27,6 +27,7 @@ from producer.model.job import Operation, Request
 from producer.model.plan import Unit
 from producer.planning.compact.file_groups import RewriteCandidate, RewriteFileGroup, RewriteReason, qualifies, split
 from producer.planning.compact.options import Options
+from producer.planning.compact.planner import expected_files
 from producer.planning.compact.rewrite_options import resolve
 from producer.planning.planner import check_request, plan
 from producer.planning.units import PlanWithUnits
@@ -419,6 +420,36 @@ class TestSpecs:
     def test_a_spec_that_is_none(self, evolved: StreamTable) -> None:
         with pytest.raises(Refused, match="output-spec-id=9 is not allowed: the table has 0, 1"):
             planned(evolved, output_spec_id=9)
+
+
+class TestExpectedFiles:
+    """Each partition of a unit gets files of its own, none above the maximum."""
+
+    def test_partitions_of_one_unit(self, stream: StreamTable) -> None:
+        add(stream, *(entry(1, f"p{number}") for number in range(16) for _ in range(5)))
+        assert len(planned(stream).units) == 1
+        assert expected_files(planned(stream)) == "about 16 files"
+
+    @pytest.mark.parametrize(("size", "files"), [(10, "1 file"), (34, "1 file"), (40, "2 files"), (70, "3 files")])
+    def test_large_partitions(self, stream: StreamTable, size: int, files: str) -> None:
+        add(stream, *(entry(size) for _ in range(5)))
+        assert expected_files(planned(stream)) == f"about {files}"
+
+    def test_deleted_rows_are_not_written(self, stream: StreamTable) -> None:
+        files = add(stream, *(entry(70) for _ in range(5)))
+        add(stream, *(positions(file, 75) for file in files))
+        assert expected_files(planned(stream)) == "about 1 file"
+
+    def test_refused_units_write_nothing(self, stream: StreamTable) -> None:
+        add(stream, *(entry(1, p) for p in "ab" for _ in range(5)))
+        add(stream, *(entry(1, "c", file_format=FileFormat.AVRO) for _ in range(5)))
+        assert expected_files(planned(stream)) == "about 2 files"
+
+    def test_rows_that_are_routed_may_go_to_any_partition(self, stream: StreamTable) -> None:
+        with stream.table.update_spec() as update:
+            update.add_identity("id")
+        add(stream, *(entry(10, p) for p in "ab" for _ in range(5)))
+        assert expected_files(planned(stream)) == "at least 1 file"
 
 
 class TestFilters:
