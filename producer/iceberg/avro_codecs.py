@@ -23,6 +23,7 @@ _CHUNK: Final = 1 << 20
 _XZ_MEMORY: Final = 128 << 20
 _CHECKSUM: Final = 4
 
+#: Takes a block and the largest size that its contents may have.
 _Decompress = Callable[[bytes, int], bytes]
 
 
@@ -31,7 +32,6 @@ class Codec(NamedTuple):
 
     #: Takes a block and a level; None is the codec's default level.
     compress: Callable[[bytes, int | None], bytes]
-    #: Takes a block and the largest size that it may have.
     decompress: _Decompress
 
     def decompress_limited(self, block: bytes) -> bytes:
@@ -62,9 +62,8 @@ def _decompress_with(decompressor: Callable[[], _Decompressor]) -> _Decompress:
     return decompress
 
 
-def _deflate(block: bytes, level: int | None) -> bytes:
-    stream = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=-zlib.MAX_WBITS)
-    return stream.compress(block) + stream.flush()
+def _compress_deflate(block: bytes, level: int | None) -> bytes:
+    return zlib.compress(block, zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=-zlib.MAX_WBITS)
 
 
 def _compress_snappy(block: bytes, level: int | None) -> bytes:
@@ -114,7 +113,7 @@ def _decompress_zstandard(block: bytes, limit: int) -> bytes:
 #: The codecs by their Avro names.
 CODECS: Final[Mapping[str, Codec]] = {
     "null": Codec(lambda block, level: block, lambda block, limit: block),
-    "deflate": Codec(_deflate, _decompress_with(lambda: zlib.decompressobj(-zlib.MAX_WBITS))),
+    "deflate": Codec(_compress_deflate, _decompress_with(lambda: zlib.decompressobj(-zlib.MAX_WBITS))),
     "snappy": Codec(_compress_snappy, _decompress_snappy),
     "zstandard": Codec(_compress_zstandard, _decompress_zstandard),
     "bzip2": Codec(lambda block, level: bz2.compress(block), _decompress_with(bz2.BZ2Decompressor)),

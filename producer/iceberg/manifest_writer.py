@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, cast
 
 from pyiceberg.conversions import to_bytes
@@ -51,9 +52,9 @@ def write_manifests(
         new_path: Returns the full path of the next manifest.
         metadata: The table's metadata.
         spec: The partition spec of all entries.
-        content: Whether the entries are data or deletes.
-        snapshot_id: The snapshot that the manifests are written for.
-        sequence_number: The snapshot's number, which entries without one inherit; 0 in version 1, which has none.
+        content: The content of all entries.
+        snapshot_id: The new snapshot.
+        sequence_number: Its sequence number, which entries without one inherit; 0 in version 1, which has none.
         entries: The entries.
 
     Yields:
@@ -128,10 +129,10 @@ class _ManifestContext:
     content: ManifestContent
     snapshot_id: int
     sequence_number: int
-    partition_type: StructType = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "partition_type", partition_type(self.metadata, self.spec))
+    @cached_property
+    def partition_type(self) -> StructType:
+        return partition_type(self.metadata, self.spec)
 
     def new_writer(self) -> AvroWriter:
         version = self.metadata.format_version
@@ -200,18 +201,13 @@ class _ManifestWriter:
             lowest = self._min_sequence_number
             self._min_sequence_number = number if lowest is None else min(lowest, number)
         partition = entry.data_file.partition
-        self._partitions.setdefault(
-            partition_key(self._context.spec.spec_id, partition), tuple(partition[i] for i in range(len(partition)))
-        )
+        key = partition_key(self._context.spec.spec_id, partition)
+        self._partitions.setdefault(key, tuple(partition[i] for i in range(len(partition))))
 
     def write(self, io: FileIO, path: str) -> ManifestFile:
         contents = self.writer.finish()
         write_file(io, path, contents)
-        added, existing, deleted = (
-            ManifestEntryStatus.ADDED,
-            ManifestEntryStatus.EXISTING,
-            ManifestEntryStatus.DELETED,
-        )
+        statuses = (ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED)
         return ManifestFile(
             path,
             len(contents),
@@ -220,12 +216,8 @@ class _ManifestWriter:
             self._context.sequence_number,
             self._context.sequence_number if self._min_sequence_number is None else self._min_sequence_number,
             self._context.snapshot_id,
-            self._files[added],
-            self._files[existing],
-            self._files[deleted],
-            self._rows[added],
-            self._rows[existing],
-            self._rows[deleted],
+            *(self._files[status] for status in statuses),
+            *(self._rows[status] for status in statuses),
             self._summaries(),
             None,
             None,
@@ -237,10 +229,8 @@ class _ManifestWriter:
         All or none: to readers a summary without bounds means that all values are null, and they skip the manifest.
         """
         partitions = list(self._partitions.values())
-        columns = [
-            (cast(PrimitiveType, part.field_type), [partition[position] for partition in partitions])
-            for position, part in enumerate(self._context.partition_type.fields)
-        ]
+        types = [cast(PrimitiveType, part.field_type) for part in self._context.partition_type.fields]
+        columns = [(type_, [partition[i] for partition in partitions]) for i, type_ in enumerate(types)]
         if any(isinstance(field_type, UUIDType) and _orders_differ(values) for field_type, values in columns):
             return None
         return [_summary(field_type, values) for field_type, values in columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from pyiceberg.manifest import (
@@ -33,8 +33,8 @@ _COUNTS: Final = tuple(
     for position, field in enumerate(MANIFEST_LIST_FILE_SCHEMAS[3].fields)
     if field.name.endswith(("_files_count", "_rows_count"))
 )
-#: Content and spec id of manifests, and their entries.
-_Batch: TypeAlias = tuple[tuple[ManifestContent, int], list[ManifestEntry]]
+#: The entries of manifests, by their content and spec id.
+_Batches: TypeAlias = dict[tuple[ManifestContent, int], list[ManifestEntry]]
 
 
 class SnapshotProducer:
@@ -133,36 +133,22 @@ class SnapshotProducer:
         before = read_manifest_list(io, parent) if parent else []
         rewritten = self._manifests_to_rewrite(before)
         replaced = set(rewritten)
-        batches = [*self._new_entries(snapshot_id), *self._rewritten_entries(rewritten, snapshot_id)]
-        manifests = [
-            manifest
-            for (content, spec_id), entries in batches
-            for manifest in write_manifests(
-                io,
-                paths.new_manifest,
-                metadata,
-                metadata.specs()[spec_id],
-                content,
-                snapshot_id,
-                sequence_number,
-                entries,
-            )
-        ]
+        manifests: list[ManifestFile] = []
+        for batches in (self._new_entries(snapshot_id), self._rewritten_entries(rewritten, snapshot_id)):
+            for (content, spec_id), entries in batches.items():
+                spec = metadata.specs()[spec_id]
+                manifests += write_manifests(
+                    io, paths.new_manifest, metadata, spec, content, snapshot_id, sequence_number, entries
+                )
         manifests += [manifest for manifest in before if manifest not in replaced and _has_live_files(manifest)]
         manifest_list = paths.new_manifest_list(snapshot_id)
+        parent_id = parent.snapshot_id if parent else None
         next_row = write_manifest_list(
-            io,
-            manifest_list,
-            metadata,
-            snapshot_id,
-            parent.snapshot_id if parent else None,
-            sequence_number,
-            manifests,
-            first_row,
+            io, manifest_list, metadata, snapshot_id, parent_id, sequence_number, manifests, first_row
         )
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
-            parent_snapshot_id=parent.snapshot_id if parent else None,
+            parent_snapshot_id=parent_id,
             sequence_number=sequence_number,
             # The history stays in order even if this machine's clock is behind. One more, because PyIceberg replaces a
             # time that is the same as before by the clock's.
@@ -197,17 +183,17 @@ class SnapshotProducer:
             or None in (manifest[position] for position in _COUNTS)
         ]
 
-    def _new_entries(self, snapshot_id: int) -> Iterator[_Batch]:
-        batches: dict[tuple[ManifestContent, int], list[ManifestEntry]] = {}
+    def _new_entries(self, snapshot_id: int) -> _Batches:
+        batches: _Batches = {}
         for file in self._added:
             is_data = file.data_file.content == DataFileContent.DATA
             content = ManifestContent.DATA if is_data else ManifestContent.DELETES
             batches.setdefault((content, file.spec_id), []).append(added_entry(file, snapshot_id))
-        yield from batches.items()
+        return batches
 
-    def _rewritten_entries(self, rewritten: list[ManifestFile], snapshot_id: int) -> Iterator[_Batch]:
-        """Yield the entries of rewritten manifests. Small manifests are merged: a stream leaves one per commit."""
-        batches: dict[tuple[ManifestContent, int], list[ManifestEntry]] = {}
+    def _rewritten_entries(self, rewritten: list[ManifestFile], snapshot_id: int) -> _Batches:
+        """Return the entries of rewritten manifests. Small manifests are merged: a stream leaves one per commit."""
+        batches: _Batches = {}
         missing = dict(self._removed)
         for file in read_manifests(self._table.io, rewritten, cache=self._cache):
             removed = missing.pop(file.identity, None) is not None
@@ -216,17 +202,13 @@ class SnapshotProducer:
         if missing:
             path, _ = next(iter(missing))
             raise Conflict(f"{len(missing)} files to be removed are not live any more, such as {path}.")
-        yield from batches.items()
+        return batches
 
     def _summary(self, parent: Snapshot | None) -> dict[str, str]:
-        before: Mapping[str, str] | None = None
-        if parent is not None:
-            before = parent.summary.additional_properties if parent.summary else {}
-        return summarize(
-            ((file.partition_key, file.data_file) for file in self._added),
-            ((file.partition_key, file.data_file) for file in self._removed.values()),
-            before,
-        )
+        before = None if parent is None else parent.summary.additional_properties if parent.summary else {}
+        added = ((file.partition_key, file.data_file) for file in self._added)
+        removed = ((file.partition_key, file.data_file) for file in self._removed.values())
+        return summarize(added, removed, before)
 
 
 class _Paths:
@@ -254,10 +236,7 @@ def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
 
     They are in the order in which they were written. Delete them in reverse: if that is interrupted, the rest is found.
 
-    Args:
-        table: The table.
-        name: The attempt's name, as :class:`SnapshotProducer` got it.
-        snapshot_id: The attempt's snapshot.
+    Name and snapshot id are those that :class:`SnapshotProducer` was given.
     """
     paths = _Paths(table, name)
     found = []

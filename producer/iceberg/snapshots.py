@@ -184,12 +184,7 @@ def _counts(sign: str, data_file: DataFile) -> dict[str, int]:
         kind, deletes = "dvs", "position-deletes"
     else:
         kind, deletes = "position-delete-files", "position-deletes"
-    return {
-        **size,
-        f"{sign}-delete-files": 1,
-        f"{sign}-{kind}": 1,
-        f"{sign}-{deletes}": data_file.record_count,
-    }
+    return {**size, f"{sign}-delete-files": 1, f"{sign}-{kind}": 1, f"{sign}-{deletes}": data_file.record_count}
 
 
 def _number(text: str | None) -> int | None:

@@ -7,6 +7,7 @@ Properties that are not listed here may have any text, or are not used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from pyiceberg.table.locations import load_location_provider
@@ -28,10 +29,6 @@ _MANIFEST_LEVELS: Final = {"deflate": range(10), "zstandard": range(-7, 23)}
 _DATA_CODECS: Final = ("uncompressed", "gzip", "snappy", "zstd", "brotli", "lz4", "lz4_raw")
 _DATA_LEVELS: Final = ("gzip", "zstd", "brotli")
 _FILTER: Final = "write.parquet.bloom-filter-"
-
-#: The first numbers that do not fit into Iceberg's int and long.
-_INT: Final = 1 << 31
-_LONG: Final = 1 << 63
 
 #: Raises ValueError with what a value must be, if it is not that.
 _Check = Callable[[str], None]
@@ -112,12 +109,9 @@ def _checks(metadata: TableMetadata, data_files: bool) -> Iterator[tuple[str, _C
     if not data_files:
         return
     yield "write.metadata.metrics.max-inferred-column-defaults", _int32
-    yield "write.parquet.row-group-size-bytes", _positive_int
-    yield "write.parquet.row-group-limit", _positive_int
-    yield "write.parquet.page-size-bytes", _positive_int
-    yield "write.parquet.page-row-limit", _positive_int
+    for name in ("row-group-size-bytes", "row-group-limit", "page-size-bytes", "page-row-limit", "dict-size-bytes"):
+        yield f"write.parquet.{name}", _positive_int
     yield "write.parquet.page-version", _one_of("v1", "v2")
-    yield "write.parquet.dict-size-bytes", _positive_int
     yield f"{_FILTER}max-bytes", _positive_int
     for column in metadata.schema().column_names:
         if metadata.properties.get(f"{_FILTER}enabled.column.{column}", "").lower() == "true":
@@ -173,18 +167,18 @@ def _is_integer(text: str) -> bool:
 
 
 def _int32(text: str) -> None:
-    if not _is_integer(text) or abs(int(text)) >= _INT:
+    if not _is_integer(text) or abs(int(text)) >= 1 << 31:
         raise ValueError("a whole number of 32 bits")
 
 
-def _positive_int(text: str) -> None:
-    if not _is_integer(text) or not 0 < int(text) < _INT:
-        raise ValueError(f"a whole number from 1 to {_INT - 1}")
+def _positive(text: str, limit: int) -> None:
+    if not _is_integer(text) or not 0 < int(text) < limit:
+        raise ValueError(f"a whole number from 1 to {limit - 1}")
 
 
-def _positive_long(text: str) -> None:
-    if not _is_integer(text) or not 0 < int(text) < _LONG:
-        raise ValueError(f"a whole number from 1 to {_LONG - 1}")
+#: The limits are the first numbers that do not fit into Iceberg's int and long.
+_positive_int: Final[_Check] = partial(_positive, limit=1 << 31)
+_positive_long: Final[_Check] = partial(_positive, limit=1 << 63)
 
 
 def _path(text: str) -> None:
