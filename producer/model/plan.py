@@ -61,17 +61,17 @@ class EqualityDeleteFile(Value):
 
 
 class PositionDeleteFile(Value):
-    """A position delete file that is live already."""
+    """A live position delete file."""
 
     path: str
     sequence_number: int
     scope: int
-    #: The one data file that it is about, when that is known.
+    #: The only data file that it names, if that is known.
     referenced: str | None
 
 
 class UnitHeader(Value):
-    """What the plan says of a unit without its files."""
+    """A unit in a plan, without its files."""
 
     number: int
     label: str
@@ -81,11 +81,11 @@ class UnitHeader(Value):
     delete_rows: int
     #: Bytes that will be read.
     cost: int
-    #: Bytes that will be written, about; 0 for a conversion.
+    #: About how many bytes will be written; 0 for a conversion.
     output: int = 0
     #: Why these files were selected, for a person; empty for a conversion.
     why: str = ""
-    #: Why it cannot be worked on; nothing is read or written for it then.
+    #: Why the unit is refused: nothing is read or written for it. None if it is not.
     refused: str | None = None
 
 
@@ -108,7 +108,7 @@ class Retirement(Value):
     scope: Scope | None
     #: The units that apply it; it leaves only when all of them are committed.
     units: tuple[int, ...]
-    #: False when the request leaves out data files that it reaches: then it stays.
+    #: False if the request leaves out data files that it reaches: then it stays.
     complete: bool = True
 
 
@@ -158,9 +158,9 @@ class Plan(Value):
     """What one round of a job does, derived from one snapshot."""
 
     request: Request
-    #: 0, then one more for each time that conflicts sent scopes back to planning.
+    #: 0, then one more each time that conflicts are planned again.
     round: int
-    #: Tells plans of one round apart that two committers made at once; of them the last to be written counts.
+    #: Distinguishes plans of one round that two committers made at once; the one that is written last counts.
     token: str = Field(default_factory=lambda: secrets.token_hex(4))
     table_uuid: str
     location: str
@@ -172,17 +172,12 @@ class Plan(Value):
     retirements: tuple[Retirement, ...] = ()
     #: How units are rewritten; None for a conversion.
     rewrite: Rewrite | None = None
-    #: Whether delete files that reach no data file any more are there to be dropped (compaction).
+    #: Whether there are delete files to drop that reach no data file any more (compaction).
     dangling: bool = False
     #: A sentence that says why nothing is selected.
     nothing: str | None = None
     #: What earlier rounds have done.
     before: Report | None = None
-
-    @property
-    def marker(self) -> str:
-        """What the summary of this round's snapshot carries."""
-        return f"{self.request.job}#{self.round}"
 
     @property
     def all_refused(self) -> bool:

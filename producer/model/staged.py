@@ -1,4 +1,4 @@
-"""What is left beside the table: plans and attempts that were begun, what was staged, commits on their way."""
+"""Records beside the table: claims of plans, attempts and commits, and what an attempt staged. Frozen, kept as JSON."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StagedVector(Value):
     new_positions: int
     scope: int
     target: str
-    #: The vector that is part of it, and leaves with the commit.
+    #: The vector that is part of it, and that the commit removes.
     merged: VectorRef | None
-    #: Paths of file-scoped position delete files that are part of it, and leave with the commit.
+    #: Paths of file-scoped position delete files that are part of it, and that the commit removes.
     absorbed: tuple[str, ...] = ()
 
     @property
@@ -52,7 +52,7 @@ class StagedDataFile(Value):
     path: str
     size: int
     records: int
-    #: Index into the staged unit's scopes, which are those of what was written.
+    #: Index into the staged unit's scopes, the partitions of the written files.
     scope: int
     column_sizes: dict[int, int]
     value_counts: dict[int, int]
@@ -65,21 +65,21 @@ class StagedDataFile(Value):
 
 
 class Staged(Value):
-    """The record that a unit is staged; written last of all."""
+    """The record that a unit is staged; the last thing that an attempt writes."""
 
     unit: int
     attempt: int
     scopes: tuple[Scope, ...]
     deletes: tuple[StagedDeleteFile, ...] = ()
     vectors: tuple[StagedVector, ...] = ()
-    #: Paths of the data files that ``data`` takes the place of (compaction).
+    #: Paths of the data files that ``data`` replaces (compaction).
     inputs: tuple[str, ...] = ()
     data: tuple[StagedDataFile, ...] = ()
-    #: Rows of the inputs as they were counted, deleted ones included.
+    #: Rows of the inputs, with the deleted ones.
     read_rows: int = 0
-    #: Rows of them that deletes had removed, and that ``data`` does not hold.
+    #: Rows of the inputs that deletes removed.
     deleted_rows: int = 0
-    #: For partition-scoped position delete files that were read: every data file that each names.
+    #: The data files that each partition-scoped position delete file names, as far as these were read.
     named: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     new_positions: int = 0
     seconds: float = 0.0
@@ -91,20 +91,20 @@ class Staged(Value):
 
 
 class Claim(Value):
-    """A number that somebody has taken."""
+    """A claim of a number."""
 
-    #: Tells those apart that took the same number.
+    #: Distinguishes claims of the same number.
     token: str
 
 
 class PlanNote(Claim):
-    """That somebody plans a round, noted before anything else of it is written; the token is the plan's."""
+    """The claim of a round by a planner, written before anything else of it; its token is the plan's."""
 
     units: int
 
 
 class Attempt(Claim):
-    """A try at a unit, noted before anything else is written."""
+    """An attempt at a unit, recorded before it writes anything else."""
 
     unit: int
     number: int
@@ -112,21 +112,21 @@ class Attempt(Claim):
     started: float
     #: Every path that may be written.
     paths: tuple[str, ...] = ()
-    #: Where paths that could not be told beforehand are noted: the base of a journal, and its number of tasks.
+    #: The base of the journal that has the paths which are not known in advance, and the number of its tasks.
     journal: str | None = None
     tasks: int = 0
 
 
 class CommitNote(Claim):
-    """That a committer is at a round's commit, noted before it writes anything and until its fate is known."""
+    """A commit of a round, recorded before it writes anything and until its outcome is known."""
 
-    #: When the attempt began that is on its way now.
+    #: When the current attempt began.
     started: float
-    #: The branch's head that this attempt builds on: it cannot happen on another one.
+    #: The branch's head that it builds on: on another head it cannot succeed.
     head: int | None = None
-    #: The snapshots that it builds, by the name that their files share.
+    #: The snapshots that it writes, by the name that their files share.
     snapshots: dict[str, int] = Field(default_factory=dict)
-    #: Whether all of it is known to be in the table, or never to come there.
+    #: Whether the outcome is known: all of it is in the table, or never will be.
     settled: bool = False
-    #: Whether something of it is in the table.
+    #: Whether any of it is in the table.
     happened: bool = False

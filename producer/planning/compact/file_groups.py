@@ -98,16 +98,14 @@ class CandidateEvaluator:
 def describe(candidates: Iterable[RewriteCandidate], rewrite: Rewrite) -> str:
     """Describe why files are rewritten, such as ``3 small files, 1 file with many deletes``."""
     counts = Counter(candidate.reason for candidate in candidates)
-    texts = {
+    limit = size_text(rewrite.max_size)
+    nouns = {
         RewriteReason.TOO_SMALL: ("small file", "small files"),
         RewriteReason.TOO_MANY_DELETES: ("file with many deletes", "files with many deletes"),
-        RewriteReason.TOO_LARGE: (
-            f"file above {size_text(rewrite.max_size)}",
-            f"files above {size_text(rewrite.max_size)}",
-        ),
+        RewriteReason.TOO_LARGE: (f"file above {limit}", f"files above {limit}"),
         RewriteReason.REWRITE_ALL: ("well-sized file", "well-sized files"),
     }
-    return ", ".join(count_text(counts[reason], *nouns) for reason, nouns in texts.items() if counts[reason])
+    return ", ".join(count_text(counts[reason], *pair) for reason, pair in nouns.items() if counts[reason])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +124,12 @@ class RewriteFileGroup:
         return sum(candidate.file.size for candidate in self.candidates)
 
 
-_ORDERS: Final[dict[JobOrder, Callable[[Sequence[RewriteFileGroup]], int]]] = {
-    JobOrder.NONE: lambda groups: 0,
-    JobOrder.BYTES_ASC: lambda groups: sum(group.cost for group in groups),
-    JobOrder.BYTES_DESC: lambda groups: -sum(group.cost for group in groups),
-    JobOrder.FILES_ASC: lambda groups: sum(len(group.candidates) for group in groups),
-    JobOrder.FILES_DESC: lambda groups: -sum(len(group.candidates) for group in groups),
+_ORDERS: Final[dict[JobOrder, Callable[[RewriteFileGroup], int]]] = {
+    JobOrder.NONE: lambda group: 0,
+    JobOrder.BYTES_ASC: lambda group: group.cost,
+    JobOrder.BYTES_DESC: lambda group: -group.cost,
+    JobOrder.FILES_ASC: lambda group: len(group.candidates),
+    JobOrder.FILES_DESC: lambda group: -len(group.candidates),
 }
 
 
@@ -168,16 +166,9 @@ def qualifies(candidates: Sequence[RewriteCandidate], thresholds: Thresholds) ->
     return enough and len(candidates) > max(1, -(-size // thresholds.max_size))
 
 
-def in_order(groups: Iterable[RewriteFileGroup], order: JobOrder) -> list[RewriteFileGroup]:
-    """Return groups in the requested order, or as they come."""
-    return sorted(groups, key=lambda group: _ORDERS[order]([group]))
-
-
-def bundles_in_order(
-    bundles: Iterable[tuple[RewriteFileGroup, ...]], order: JobOrder
-) -> list[tuple[RewriteFileGroup, ...]]:
+def in_order(bundles: Iterable[tuple[RewriteFileGroup, ...]], order: JobOrder) -> list[tuple[RewriteFileGroup, ...]]:
     """Return bundles of groups in the requested order, or as they come."""
-    return sorted(bundles, key=_ORDERS[order])
+    return sorted(bundles, key=lambda bundle: sum(map(_ORDERS[order], bundle)))
 
 
 def truncate(groups: Iterable[RewriteFileGroup], thresholds: Thresholds) -> Iterator[RewriteFileGroup]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
@@ -20,7 +20,6 @@ from producer.planning.compact.file_groups import (
     CandidateEvaluator,
     RewriteCandidate,
     RewriteFileGroup,
-    bundles_in_order,
     describe,
     in_order,
     qualifies,
@@ -149,17 +148,16 @@ class CompactionPlanner:
                 refused = tuple(c for c in group.candidates if c.file.path in refusals)
                 yield RewriteFileGroup(group.label, refused, group.routed, refusal_summary(list(refusals.values())))
 
-    def _bundles(self, groups: Iterable[RewriteFileGroup]) -> list[tuple[RewriteFileGroup, ...]]:
+    def _bundles(self, groups: Sequence[RewriteFileGroup]) -> list[tuple[RewriteFileGroup, ...]]:
         """Return bundles of groups in the requested order; groups whose rows are routed stay apart."""
-        groups = list(groups)
         refused = [(group,) for group in groups if group.refused is not None]
-        ordered = in_order((group for group in groups if group.refused is None), self.thresholds.job_order)
-        chosen = list(truncate(ordered, self.thresholds))
+        ordered = in_order(((group,) for group in groups if group.refused is None), self.thresholds.job_order)
+        chosen = list(truncate((group for (group,) in ordered), self.thresholds))
         # No more than a group's limit: groups of one partition must not come together again.
         limit = min(self.unit_bytes, self.thresholds.max_group_size)
         bundles = list(bundle([group for group in chosen if not group.routed], limit))
         bundles += [(group,) for group in chosen if group.routed]
-        return [*bundles_in_order(bundles, self.thresholds.job_order), *refused]
+        return [*in_order(bundles, self.thresholds.job_order), *refused]
 
     # -- from groups to the plan -----------------------------------------------------------------------------
 
