@@ -23,7 +23,7 @@ from tests.support.rewriteunit import SCHEMA, rewrite_unit
 from tests.support.rows import EVERYTHING, bitwise, everything
 from tests.support.sorting import in_order
 from workers.arrow.schema import arrow_schema
-from workers.model.delete_set import ContentFile
+from workers.model.delete_set import FileSplit
 from workers.model.units import RewriteUnit
 from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.machine import Budget, Machine
@@ -37,23 +37,14 @@ _FILES = 5
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A piece whose rows lie in a file of Arrow's own format, which keeps everything."""
-
-    file: ContentFile
-    rows: int = _ROWS
-    size: int = 1
-
-
-@dataclass(frozen=True)
 class Kept:
-    """Rows that lie in files of Arrow's own format."""
+    """Rows that lie in files of Arrow's own format, which keeps everything."""
 
     schema: pa.Schema
     paths: list[Path]
 
-    def read(self, piece: Batch, /) -> Iterator[pa.RecordBatch]:
-        with pa.ipc.open_file(str(self.paths[piece.file.index])) as reader:
+    def read(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_file(str(self.paths[split.file.index])) as reader:
             for index in range(reader.num_record_batches):
                 batch = reader.get_batch(index)
                 columns = [_narrowed(batch.column(field.name), field.type) for field in self.schema]
@@ -73,12 +64,12 @@ class Case:
     def written(self) -> list[tuple[Scope, pa.RecordBatch]]:
         """What the write tasks get, one after another."""
         found = []
-        for lane in range(len(self.made.lanes)):
-            mine = list(self.made.read(lane))
+        for task in range(len(self.made.tasks)):
+            mine = list(self.made.read(task))
             counts: Counter[Scope] = Counter()
             for partition, rows in mine:
                 counts[partition] += len(rows)
-            assert counts == self.made.rows(lane)
+            assert counts == self.made.rows(task)
             found += mine
         return found
 
@@ -86,7 +77,7 @@ class Case:
 def _case(
     session: SparkSession,
     folder: Path,
-    lanes: int = 4,
+    tasks: int = 4,
     *,
     rows_bytes: int = 64 << 10,
     recorded_rows: int = _ROWS,
@@ -108,8 +99,8 @@ def _case(
         unit,
         Kept(EVERYTHING, paths),
         Kept(arrow_schema(key_fields(unit)), paths),
-        [Batch(file, recorded_rows) for file in unit.inputs],
-        lanes,
+        [FileSplit(replace(file, record_count=recorded_rows, size=1)) for file in unit.inputs],
+        tasks,
     )
     return Case(unit, pa.Table.from_batches(full), made)
 
@@ -165,7 +156,7 @@ def test_routed_as_pyiceberg_transforms_row_by_row(spark: SparkSession, tmp_path
         spec_id=3,
     )
     known = Scope(spec_id=0, values=("01", None, "61"), label="flag=true/date_bucket=null/first=a")
-    case = _case(spark, tmp_path, lanes=6, spec=spec, scopes=(None, known))
+    case = _case(spark, tmp_path, tasks=6, spec=spec, scopes=(None, known))
     written = case.written()
     _same_rows(case.rows, _together(written))
     schema = SCHEMA.as_struct()
@@ -198,7 +189,7 @@ def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
     case = _case(spark, tmp_path, strategy=Strategy.ZORDER, zorder=(4, 15, 6))
     table = _together(case.written())
     _same_rows(case.rows, table)
-    curve = case.made.merge.sorter.curve
+    curve = case.made.merger.sorter.curve
     assert curve is not None
     columns = [sortable(table[name].combine_chunks()) for name in ("long", "string", "double")]
     numbers = curve.of_rows([column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns])
@@ -206,18 +197,18 @@ def test_z_order(spark: SparkSession, tmp_path: Path) -> None:
     assert [id_ for _, id_ in expected] == table["id"].to_pylist()
 
 
-def test_one_lane_of_many_ranges(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_task_of_many_ranges(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortKey(field_id=3, transform="identity", descending=True, nulls_first=False),)
-    case = _case(spark, tmp_path, lanes=1, strategy=Strategy.SORT, order=order)
-    assert len(case.made.lanes) == 1
-    assert len(case.made.lanes[0]) > 5
+    case = _case(spark, tmp_path, tasks=1, strategy=Strategy.SORT, order=order)
+    assert len(case.made.tasks) == 1
+    assert len(case.made.tasks[0]) > 5
     assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
 
 
 def test_what_fits_is_one_range_without_a_sample(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortKey(field_id=3, transform="identity", descending=True, nulls_first=False),)
-    case = _case(spark, tmp_path, lanes=1, rows_bytes=1 << 20, strategy=Strategy.SORT, order=order)
-    assert case.made.lanes == [range(1)]
+    case = _case(spark, tmp_path, tasks=1, rows_bytes=1 << 20, strategy=Strategy.SORT, order=order)
+    assert case.made.tasks == [range(1)]
     assert _together(case.written())["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
 
 
@@ -227,9 +218,9 @@ def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path)
         SortKey(field_id=15, transform="identity", descending=False, nulls_first=False),
         SortKey(field_id=8, transform="identity", descending=True, nulls_first=True),
     )
-    case = _case(spark, tmp_path, lanes=1, recorded_rows=1, strategy=Strategy.SORT, order=order)
-    assert case.made.lanes == [range(1)]
-    assert min(len(run.batches) for run in case.made.merge.runs) > 1
+    case = _case(spark, tmp_path, tasks=1, recorded_rows=1, strategy=Strategy.SORT, order=order)
+    assert case.made.tasks == [range(1)]
+    assert min(len(run.batches) for run in case.made.merger.runs) > 1
     written = case.written()
     assert _together(written)["id"].to_pylist() == in_order(case.rows, SCHEMA, order)
     assert max(rows.nbytes for _, rows in written) < 48 << 10
@@ -237,8 +228,8 @@ def test_a_range_that_is_larger_than_memory(spark: SparkSession, tmp_path: Path)
 
 def test_equal_keys_are_balanced(spark: SparkSession, tmp_path: Path) -> None:
     order = (SortKey(field_id=19, transform="identity", descending=False, nulls_first=True),)
-    case = _case(spark, tmp_path, lanes=4, strategy=Strategy.SORT, order=order)
-    counts = [sum(case.made.rows(lane).values()) for lane in range(len(case.made.lanes))]
+    case = _case(spark, tmp_path, tasks=4, strategy=Strategy.SORT, order=order)
+    counts = [sum(case.made.rows(task).values()) for task in range(len(case.made.tasks))]
     assert len(counts) == 4
     assert min(counts) > _ROWS * _FILES // 8
     assert _together(case.written())["id"].to_pylist() == list(range(_ROWS * _FILES))
@@ -246,7 +237,7 @@ def test_equal_keys_are_balanced(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_nothing_is_left_in_scratch(spark: SparkSession, tmp_path: Path) -> None:
     case = _case(spark, tmp_path, strategy=Strategy.ZORDER, zorder=(4,))
-    assert {path.name for path in tmp_path.glob("run-*")} == {Path(run.path).name for run in case.made.merge.runs}
+    assert {path.name for path in tmp_path.glob("run-*")} == {Path(run.path).name for run in case.made.merger.runs}
     case.made.discard()
     assert not list(tmp_path.glob("run-*"))
 
@@ -262,7 +253,7 @@ def test_memory_stays_bounded_for_more_rows_than_memory(tmp_path: Path) -> None:
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found["peak"] < _IDLE + found["budget"]
     assert found["bytes"] > 3 * found["budget"]
-    rows, first, last, in_order, largest = zip(*found["lanes"], strict=True)
+    rows, first, last, in_order, largest = zip(*found["tasks"], strict=True)
     assert sum(rows) == found["rows"]
     assert all(in_order)
     assert last[0] > first[1]

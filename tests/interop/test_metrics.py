@@ -13,7 +13,6 @@ from pyiceberg.table import StaticTable
 
 from tests.interop.bridge import Bridge, Type
 from tests.interop.test_types import NANOS, VALUES
-from workers.arrow.schema import arrow_schema
 from workers.formats.parquet.data_file_writer import ParquetDataFileWriter
 from workers.formats.row_reader import RowReader
 from workers.model.delete_set import ContentFile, FileSplit
@@ -59,9 +58,7 @@ def test_metrics_are_those_of_java(bridge: Bridge, warehouse: str, tmp_path: Pat
     java, io, schema = task.file, PyArrowFileIO(), read.schema()
     source = ContentFile(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
     batches = list(RowReader(io, schema, None, 1 << 20).read(FileSplit(source)))
-    with ParquetDataFileWriter(
-        io, str(tmp_path / "a.parquet"), schema, arrow_schema(schema), read.properties
-    ) as writer:
+    with ParquetDataFileWriter(io, str(tmp_path / "a.parquet"), schema, read.properties) as writer:
         writer.write(pa.Table.from_batches(batches))
         ours = writer.close()
     counted = properties.get("write.metadata.metrics.default", "full") != "none"
@@ -86,9 +83,7 @@ def test_files_are_no_larger_than_those_of_java(bridge: Bridge, warehouse: str, 
     java, io, schema = task.file, PyArrowFileIO(), read.schema()
     source = ContentFile(0, java.file_path, 1, 0, java.record_count, java.file_size_in_bytes)
     rows = pa.Table.from_batches(RowReader(io, schema, None, 8 << 20).read(FileSplit(source)))
-    with ParquetDataFileWriter(
-        io, str(tmp_path / "f"), schema, arrow_schema(schema), read.metadata.properties
-    ) as writer:
+    with ParquetDataFileWriter(io, str(tmp_path / "f"), schema, read.metadata.properties) as writer:
         writer.write(rows)
         size = writer.close().size
     assert size < 1.02 * java.file_size_in_bytes

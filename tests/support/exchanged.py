@@ -1,7 +1,7 @@
 """A sort of more rows than memory holds, in a process of its own: ``python -m tests.support.exchanged <folder>``.
 
 Prints one JSON object: bytes of the rows, of what may be held of them, and of the peak of all processes together, and
-of each lane its rows, first and last key, and whether sorted.
+of each task its rows, first and last key, and whether sorted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from producer.model.plan import SortKey, Strategy
 from tests.support.measured import watched
 from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
-from workers.model.delete_set import ContentFile
+from workers.model.delete_set import FileSplit
 from workers.runtime import session
 from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.machine import Budget, Machine
@@ -34,28 +34,21 @@ _BATCHES, _ROWS, _BODY = 25, 1000, 4500
 _FILES = 8
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A piece whose rows are drawn when it is read: the same ones each time, and nothing that compresses."""
+def _keys(index: int) -> Iterator[pa.RecordBatch]:
+    """Rows of a file without their body, drawn when they are read: the same ones each time."""
+    some = np.random.default_rng(index)
+    for _ in range(_BATCHES):
+        keys = pa.array(some.integers(0, 1 << 40, _ROWS))
+        yield pa.RecordBatch.from_arrays([keys], schema=arrow_schema(Schema(_SCHEMA.fields[0])))
 
-    file: ContentFile
-    rows: int = _BATCHES * _ROWS
-    size: int = 1
 
-    def keys(self) -> Iterator[pa.RecordBatch]:
-        """Rows without their body."""
-        some = np.random.default_rng(self.file.index)
-        for _ in range(_BATCHES):
-            keys = pa.array(some.integers(0, 1 << 40, _ROWS))
-            yield pa.RecordBatch.from_arrays([keys], schema=arrow_schema(Schema(_SCHEMA.fields[0])))
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """Whole rows."""
-        schema, some = arrow_schema(_SCHEMA), np.random.default_rng(self.file.index + 1000)
-        offsets = pa.py_buffer(np.arange(0, (_ROWS + 1) * _BODY, _BODY, dtype=np.int32))
-        for batch in self.keys():
-            bodies = pa.Array.from_buffers(pa.binary(), _ROWS, [None, offsets, pa.py_buffer(some.bytes(_ROWS * _BODY))])
-            yield pa.RecordBatch.from_arrays([batch.column(0), bodies], schema=schema)
+def _whole(index: int) -> Iterator[pa.RecordBatch]:
+    """Whole rows of a file, with a body that does not compress."""
+    schema, some = arrow_schema(_SCHEMA), np.random.default_rng(index + 1000)
+    offsets = pa.py_buffer(np.arange(0, (_ROWS + 1) * _BODY, _BODY, dtype=np.int32))
+    for batch in _keys(index):
+        bodies = pa.Array.from_buffers(pa.binary(), _ROWS, [None, offsets, pa.py_buffer(some.bytes(_ROWS * _BODY))])
+        yield pa.RecordBatch.from_arrays([batch.column(0), bodies], schema=schema)
 
 
 @dataclass(frozen=True)
@@ -64,8 +57,8 @@ class Rows:
 
     schema: pa.Schema
 
-    def read(self, piece: Drawn, /) -> Iterator[pa.RecordBatch]:
-        return piece.read() if len(self.schema) > 1 else piece.keys()
+    def read(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
+        return (_whole if len(self.schema) > 1 else _keys)(split.file.index)
 
     read_uncounted = read
 
@@ -78,14 +71,14 @@ def main(folder: Path) -> None:
     peak, stop = watched()
     spark = session.session(budget, folder)
     keys = Rows(arrow_schema(key_fields(unit)))
-    pieces = [Drawn(file) for file in unit.inputs]
+    splits = [FileSplit(replace(file, record_count=_BATCHES * _ROWS, size=1)) for file in unit.inputs]
     context = UnitContext(LazySession(spark), PyArrowFileIO(), budget, folder, Cancellation())
-    made = exchange_rows(context, unit, Rows(arrow_schema(_SCHEMA)), keys, pieces, 2)
+    made = exchange_rows(context, unit, Rows(arrow_schema(_SCHEMA)), keys, splits, 2)
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for lane in (lane for batch in batches for lane in batch.column(0).to_pylist()):
+    def describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in (task for batch in batches for task in batch.column(0).to_pylist()):
             largest, keys = 0, []
-            for _, rows in made.read(lane):
+            for _, rows in made.read(task):
                 largest = max(largest, rows.nbytes)
                 keys.append(rows.column(0).to_numpy())
             found = np.concatenate(keys)
@@ -93,8 +86,8 @@ def main(folder: Path) -> None:
             yield pa.record_batch({f"v{index}": pa.array([value], pa.int64()) for index, value in enumerate(values)})
 
     ddl = "v0 bigint, v1 bigint, v2 bigint, v3 bigint, v4 bigint"
-    lanes = len(made.lanes)
-    rows = spark.range(0, lanes, 1, lanes).mapInArrow(look, ddl).collect()
+    tasks = len(made.tasks)
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(describe, ddl).collect()
     stop.set()
     print(
         json.dumps(
@@ -103,7 +96,7 @@ def main(folder: Path) -> None:
                 "batch": budget.batch_bytes,
                 "rows": _FILES * _BATCHES * _ROWS,
                 "bytes": _FILES * _BATCHES * _ROWS * _BODY,
-                "lanes": [list(row) for row in rows],
+                "tasks": [list(row) for row in rows],
                 "peak": peak[0],
             }
         )

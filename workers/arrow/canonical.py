@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from decimal import Context, Decimal
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import numpy as np
@@ -39,26 +39,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from workers.arrow.fields import null_mask, to_numpy
 from workers.arrow.schema import arrow_type
-
-_ARROW: dict[type[IcebergType], pa.DataType] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    DateType: pa.int32(),
-    LongType: pa.int64(),
-    TimeType: pa.int64(),
-    TimestampType: pa.int64(),
-    TimestamptzType: pa.int64(),
-    TimestampNanoType: pa.int64(),
-    TimestamptzNanoType: pa.int64(),
-    FloatType: pa.int32(),
-    DoubleType: pa.int64(),
-    StringType: pa.string(),
-    UUIDType: pa.binary(),
-    FixedType: pa.binary(),
-    BinaryType: pa.binary(),
-    UnknownType: pa.bool_(),
-}
 
 _ORDERED = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType, TimestampNanoType,
             TimestamptzNanoType, StringType, BinaryType)  # fmt: skip
@@ -75,10 +57,9 @@ def canonical_type(type_: IcebergType) -> pa.DataType:
     """
     if isinstance(type_, DecimalType):
         return pa.decimal128(type_.precision, type_.scale)
-    found = _ARROW.get(type(type_))
-    if found is None:
+    if type(type_) not in _CANONICAL:
         raise TypeError(f"a column of type {type_} cannot be an equality delete key")
-    return found
+    return _CANONICAL[type(type_)][0]
 
 
 def spark_type(type_: IcebergType) -> str:
@@ -113,7 +94,8 @@ def canonical_array(array: pa.Array, type_: IcebergType) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_null(array.type) or isinstance(type_, UnknownType):
         return pa.nulls(len(array), target)
-    converted = _CONVERTERS[type(type_)](array, type_, target)
+    converter = _decimal if isinstance(type_, DecimalType) else _CANONICAL[type(type_)][1]
+    converted = converter(array, type_, target)
     if converted is None:
         raise ValueError(f"holds {array.type} where the table has {type_}")
     return converted
@@ -206,7 +188,7 @@ def _timestamp(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.A
         return array if pa.types.is_int64(array.type) else None
     if array.type.unit == "ns" and unit == "us":
         # Arrow's cast rounds towards zero; instants before 1970 must be floored, as they are everywhere else.
-        return _with_validity(_numbers(array.cast(target)) // 1000, array)
+        return _with_validity(to_numpy(array.cast(target)) // 1000, array)
     return array.cast(pa.timestamp(unit, array.type.tz)).cast(target)
 
 
@@ -214,7 +196,7 @@ def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Ar
     wide = _float_type(type_)
     if not pa.types.is_floating(array.type) or array.type.bit_width > wide.bit_width:
         return None
-    values = _numbers(array.cast(wide))
+    values = to_numpy(array.cast(wide))
     bits = values.view(np.int32 if wide.bit_width == 32 else np.int64)
     nan = np.isnan(values)
     if nan.any():
@@ -250,30 +232,28 @@ def _is_bytes(type_: pa.DataType) -> bool:
     )
 
 
-def _numbers(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The values as a numpy array, with zeros where they are null."""
-    return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
 def _with_validity(values: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
-    return pa.array(values, mask=pc.is_null(like).to_numpy(zero_copy_only=False) if like.null_count else None)
+    return pa.array(values, mask=null_mask(like))
 
 
-_CONVERTERS: dict[type[IcebergType], Callable[[pa.Array, IcebergType, pa.DataType], pa.Array | None]] = {
-    BooleanType: _boolean,
-    IntegerType: _integer,
-    LongType: _integer,
-    DateType: _date,
-    TimeType: _time,
-    TimestampType: _timestamp,
-    TimestamptzType: _timestamp,
-    TimestampNanoType: _timestamp,
-    TimestamptzNanoType: _timestamp,
-    FloatType: _floating,
-    DoubleType: _floating,
-    DecimalType: _decimal,
-    StringType: _text,
-    UUIDType: _bytes,
-    FixedType: _bytes,
-    BinaryType: _bytes,
+_Converter: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType], pa.Array | None]
+#: The canonical type of each type but decimals, and what converts a file's values to it; None for a type that is
+#: neither the table's nor one that promotes to it.
+_CANONICAL: dict[type[IcebergType], tuple[pa.DataType, _Converter]] = {
+    BooleanType: (pa.bool_(), _boolean),
+    IntegerType: (pa.int32(), _integer),
+    LongType: (pa.int64(), _integer),
+    DateType: (pa.int32(), _date),
+    TimeType: (pa.int64(), _time),
+    TimestampType: (pa.int64(), _timestamp),
+    TimestamptzType: (pa.int64(), _timestamp),
+    TimestampNanoType: (pa.int64(), _timestamp),
+    TimestamptzNanoType: (pa.int64(), _timestamp),
+    FloatType: (pa.int32(), _floating),
+    DoubleType: (pa.int64(), _floating),
+    StringType: (pa.string(), _text),
+    UUIDType: (pa.binary(), _bytes),
+    FixedType: (pa.binary(), _bytes),
+    BinaryType: (pa.binary(), _bytes),
+    UnknownType: (pa.bool_(), _boolean),
 }

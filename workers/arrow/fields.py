@@ -1,4 +1,4 @@
-"""Positions of the columns of a file, found by Iceberg field id.
+"""Columns of a file by Iceberg field id, and their values as NumPy arrays.
 
 Only columns inside structs count: a field of a list or a map has no single value in a row.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
@@ -16,6 +18,9 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import PrimitiveType
 
 from workers.arrow.schema import FIELD_ID, is_stored
+
+#: The name mapping of some fields; None where the fields' own ids count.
+Mapped: TypeAlias = Sequence[MappedField] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +60,26 @@ def _nodes(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int
 
 
 def _walk(
-    fields: Sequence[pa.Field],
-    mapped: Sequence[MappedField] | None,
-    path: tuple[int, ...],
-    names: tuple[str, ...],
-    column: int,
+    fields: Sequence[pa.Field], mapped: Mapped, path: tuple[int, ...], names: tuple[str, ...], column: int
 ) -> Iterator[tuple[int, Leaf]]:
-    for index, field in enumerate(fields):
-        known = None if mapped is None else next((m for m in mapped if field.name in m.names), None)
-        # A mapped field is false when it has no children: ask for None.
-        field_id = _field_id(field) if mapped is None else known.field_id if known is not None else None
+    for index, (field, (field_id, below)) in enumerate(zip(fields, field_ids(fields, mapped), strict=True)):
         here, named = (*path, index), (*names, field.name)
         if pa.types.is_struct(field.type):
-            below = None if mapped is None else known.fields if known is not None else []
             yield from _walk(list(field.type), below, here, named, column)
         if field_id is not None and (pa.types.is_struct(field.type) or not _children(field.type)):
             yield field_id, Leaf(here, ".".join(named), column, field.type)
         column += _width(field.type)
+
+
+def field_ids(fields: Iterable[pa.Field], mapped: Mapped) -> Iterator[tuple[int | None, Mapped]]:
+    """Yield the id of each field, None where it has none, and the name mapping of the fields below it."""
+    for field in fields:
+        if mapped is None:
+            yield _field_id(field), None
+            continue
+        known = next((m for m in mapped if field.name in m.names), None)
+        # A mapped field is false when it has no children: ask for None.
+        yield (None, []) if known is None else (known.field_id, list(known.fields))
 
 
 def _field_id(field: pa.Field) -> int | None:
@@ -130,6 +138,16 @@ class Accessor:
 def bits(array: pa.Array) -> pa.Array:
     """Return floats, dates and times as integers of the same bits."""
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+
+
+def null_mask(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_] | None:
+    """Return whether each value is null; None if none is."""
+    return pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return values without nulls, or numbers with 0 where they are null."""
+    return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def selected_index(read: pa.Schema | pa.StructType, wanted: pa.Field) -> int:

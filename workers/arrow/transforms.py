@@ -23,6 +23,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import PrimitiveType
 
+from workers.arrow.fields import bits, null_mask, to_numpy
 from workers.arrow.schema import arrow_type
 
 Hashes = npt.NDArray[np.uint32]
@@ -107,13 +108,8 @@ def _by_value(array: pa.Array, source: PrimitiveType, transform: Transform[Any, 
 
 
 def _numbers(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The values as integers, 0 where they are null."""
-    wide = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64()) if _is_time(array.type) else array
-    return (wide.fill_null(0) if wide.null_count else wide).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _is_time(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(type_))
+    """Return the values as integers, 0 where they are null."""
+    return to_numpy(bits(array) if pa.types.is_temporal(array.type) else array)
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
@@ -121,8 +117,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
 
 
 def _with_nulls(values: np.ndarray[Any, Any], like: pa.Array, type_: pa.DataType) -> pa.Array:
-    mask = pc.is_null(like).to_numpy(zero_copy_only=False) if like.null_count else None
-    return pa.array(values.astype(type_.to_pandas_dtype()), type_, mask=mask)
+    return pa.array(values.astype(type_.to_pandas_dtype()), type_, mask=null_mask(like))
 
 
 def hash_longs(values: npt.NDArray[np.int64]) -> Hashes:

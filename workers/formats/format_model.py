@@ -8,17 +8,18 @@ table's current schema.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, Protocol, cast
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputStream
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 
@@ -158,13 +159,7 @@ class FormatModel(Protocol):
         """
 
     def create(
-        self,
-        io: FileIO,
-        path: str,
-        schema: Schema,
-        arrow_schema: pa.Schema,
-        properties: Mapping[str, str],
-        sorted_ids: Collection[int] = (),
+        self, io: FileIO, path: str, schema: Schema, properties: Mapping[str, str], sorted_ids: Collection[int] = ()
     ) -> AbstractContextManager[DataFileWriter]:
         """Return the writer of a new data file.
 
@@ -172,7 +167,6 @@ class FormatModel(Protocol):
             io: The table's file access.
             path: The file.
             schema: What is written, columns of row lineage included; goes into the file.
-            arrow_schema: The same in Arrow, with field ids at every depth.
             properties: Table properties.
             sorted_ids: Columns that the table is sorted by, which keep bounds.
 
@@ -188,6 +182,56 @@ class FormatModel(Protocol):
         Raises:
             ValueError: a property has a value that it cannot have.
         """
+
+
+class NewFile:
+    """A file that is created when its first bytes are written, and deleted unless it is completed.
+
+    It is deleted as well when the ``with`` block raises after that. An existing file is never overwritten.
+    """
+
+    def __init__(self, io: FileIO, path: str) -> None:
+        self._io = io
+        self._path = path
+        self._stream: OutputStream | None = None
+        self._closed = False
+        self._complete = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None or not self._complete:
+            self._discard()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+
+    def _output(self) -> OutputStream:
+        """Return the stream, which is opened at the first call."""
+        if self._stream is None:
+            self._stream = self._io.new_output(self._path).create(overwrite=False)
+        return self._stream
+
+    @contextmanager
+    def _discard_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        """Remove what was written; the error that led here matters more than one from removing."""
+        self._closed = True
+        if self._stream is not None:
+            with suppress(Exception):
+                self._stream.close()
+            with suppress(Exception):
+                self._io.delete(self._path)
 
 
 @cache

@@ -19,7 +19,7 @@ from pyiceberg.manifest import FileFormat
 
 from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
-from workers.arrow.schema import arrow_schema, written_schema
+from workers.arrow.schema import written_schema
 from workers.formats.format_model import DataFileWriter, format_model
 from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
 from workers.model.units import RewriteUnit
@@ -102,7 +102,6 @@ class OutputFiles:
         self._number = 0
         self._format = format_model(FileFormat.PARQUET)
         self._fields = written_schema(unit.schema, lineage=unit.lineage)
-        self._schema = arrow_schema(self._fields)
         rows, size = (int(unit.properties.get(name, default)) for name, default in (_GROUP_ROWS, _GROUP_BYTES))
         self._limits = RowGroupLimits(max(1, rows), max(1, size), rows_bytes)
 
@@ -132,9 +131,7 @@ class OutputFiles:
         path = self._unit.location.new_data_location(name, partition if partition.label else None)  # type: ignore[arg-type]
         self._journal.note(self._task, self._number, path)
         self._number += 1
-        return self._format.create(
-            self._io, path, self._fields, self._schema, self._unit.properties, _sorted_ids(self._unit)
-        )
+        return self._format.create(self._io, path, self._fields, self._unit.properties, _sorted_ids(self._unit))
 
 
 def _sorted_ids(unit: RewriteUnit) -> set[int]:

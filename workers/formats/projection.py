@@ -6,18 +6,18 @@ Follows the spec's Column Projection: a column that the file lacks takes its ide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from workers.arrow.canonical import arrow_scalar, promotion
-from workers.arrow.fields import has_field_ids
-from workers.arrow.schema import FIELD_ID, arrow_field, arrow_type, is_stored
+from workers.arrow.fields import Mapped, field_ids, has_field_ids
+from workers.arrow.schema import arrow_field, arrow_type, is_stored
 from workers.runtime.errors import UnsupportedFile
 
 #: Converts an array of the file to the column of the table.
@@ -102,22 +102,12 @@ def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
         raise UnsupportedFile(path, "it has no field ids, and the table has no schema.name-mapping.default")
 
 
-_Found = dict[int, tuple[int, list[MappedField] | None]]
-
-
-def _by_id(fields: Iterable[pa.Field], mapped: Sequence[MappedField] | None) -> _Found:
+def _by_id(fields: Sequence[pa.Field], mapped: Mapped) -> dict[int, tuple[int, Mapped]]:
     """Index of each field by its id, with the mapping of what lies below it; the first of those that share one."""
-    found: _Found = {}
-    for index, field in enumerate(fields):
-        if mapped is None:
-            text = (field.metadata or {}).get(FIELD_ID)
-            if text is not None:
-                found.setdefault(int(text), (index, None))
-            continue
-        known = next((m for m in mapped if field.name in m.names), None)
-        # A mapped field is false when it has no children: ask for None.
-        if known is not None and known.field_id is not None:
-            found.setdefault(known.field_id, (index, list(known.fields)))
+    found: dict[int, tuple[int, Mapped]] = {}
+    for index, (field_id, below) in enumerate(field_ids(fields, mapped)):
+        if field_id is not None:
+            found.setdefault(field_id, (index, below))
     return found
 
 
@@ -152,9 +142,7 @@ def _nothing(type_: pa.DataType) -> Fill:
     return lambda rows: null.take(np.zeros(rows, np.int64))
 
 
-def _converter(
-    field: NestedField, source: pa.Field, mapped: list[MappedField] | None, constants: Mapping[int, Any]
-) -> Convert:
+def _converter(field: NestedField, source: pa.Field, mapped: Mapped, constants: Mapping[int, Any]) -> Convert:
     type_: IcebergType = field.field_type
     if isinstance(type_, StructType):
         return _struct(type_, source, mapped, constants)
@@ -169,9 +157,7 @@ def _converter(
         raise Mismatch(f"its column {field.name} ({field.field_id}) {error}") from error
 
 
-def _struct(
-    type_: StructType, source: pa.Field, mapped: list[MappedField] | None, constants: Mapping[int, Any]
-) -> Convert:
+def _struct(type_: StructType, source: pa.Field, mapped: Mapped, constants: Mapping[int, Any]) -> Convert:
     if not pa.types.is_struct(source.type):
         raise Mismatch(f"its column {source.name} is of type {source.type}, a struct is expected")
     found = _by_id(list(source.type), mapped)
@@ -196,7 +182,7 @@ def _struct(
     return convert
 
 
-def _list(type_: ListType, source: pa.Field, mapped: list[MappedField] | None) -> Convert:
+def _list(type_: ListType, source: pa.Field, mapped: Mapped) -> Convert:
     if not (pa.types.is_list(source.type) or pa.types.is_large_list(source.type)):
         raise Mismatch(f"its column {source.name} is of type {source.type}, a list is expected")
     below = _below(mapped, type_.element_id)
@@ -211,7 +197,7 @@ def _list(type_: ListType, source: pa.Field, mapped: list[MappedField] | None) -
     return convert
 
 
-def _map(type_: MapType, source: pa.Field, mapped: list[MappedField] | None) -> Convert:
+def _map(type_: MapType, source: pa.Field, mapped: Mapped) -> Convert:
     if not pa.types.is_map(source.type):
         raise Mismatch(f"its column {source.name} is of type {source.type}, a map is expected")
     key = _converter(type_.key_field, source.type.key_field, _below(mapped, type_.key_id), {})
@@ -226,7 +212,7 @@ def _map(type_: MapType, source: pa.Field, mapped: list[MappedField] | None) -> 
     return convert
 
 
-def _below(mapped: list[MappedField] | None, field_id: int) -> list[MappedField] | None:
+def _below(mapped: Mapped, field_id: int) -> Mapped:
     if mapped is None:
         return None
     return next((list(m.fields) for m in mapped if m.field_id == field_id), [])

@@ -8,15 +8,16 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 from pydantic import ValidationError
-from pyiceberg.io import FileIO, InputStream, OutputStream
+from pyiceberg.io import FileIO, InputStream
 from pyiceberg.table.puffin import MAGIC_BYTES, Footer, PuffinBlobMetadata
 
 from producer.model.plan import VectorRef
 from workers.formats.deletion_vector import DeletionVector
+from workers.formats.format_model import NewFile
 from workers.runtime.errors import CorruptFile
 
 DELETION_VECTOR_V1: Final = "deletion-vector-v1"
@@ -56,42 +57,29 @@ def read_vector(io: FileIO, ref: VectorRef, data_file: str, footer: Footer | Non
         return DeletionVector.from_blob(file.read(blob.offset, blob.length), ref.path, ref.cardinality)
 
 
-class PuffinWriter:
-    """Writes deletion vectors into one new Puffin file, each as it comes.
-
-    The file is created with the first vector, and deleted if the ``with`` block raises. An existing file is never
-    overwritten.
-    """
+class PuffinWriter(NewFile):
+    """Writes deletion vectors into one new Puffin file, each as it comes; ends the file with the ``with`` block."""
 
     def __init__(self, io: FileIO, path: str) -> None:
-        self._io = io
-        self._path = path
-        self._stream: OutputStream | None = None
+        super().__init__(io, path)
         self._size = 0
         self._blobs: list[PuffinBlobMetadata] = []
-        self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._discard()
-        else:
+        if kind is None:
             self.close()
+        super().__exit__(kind, error, traceback)
 
     def add_vector(self, data_file: str, vector: DeletionVector) -> tuple[int, int]:
         """Write the deletion vector of a data file; return its offset and its size in bytes."""
-        if self._closed:
-            raise ValueError(f"{self._path} is closed")
+        self._check_open()
         blob = vector.to_blob()
         if self._stream is None:
-            self._stream = self._io.new_output(self._path).create(overwrite=False)
-            self._write(self._stream, MAGIC_BYTES)
+            self._write(MAGIC_BYTES)
         offset = self._size
-        self._write(self._stream, blob)
+        self._write(blob)
         # Snapshot id and sequence number are not known before the commit; -1 means that they are inherited.
         self._blobs.append(
             PuffinBlobMetadata(
@@ -109,33 +97,17 @@ class PuffinWriter:
     def close(self) -> int:
         """Write the footer; return the size of the whole file in bytes, 0 when no vector came and there is no file."""
         if self._stream is not None and not self._closed:
-            try:
-                self._write(self._stream, self._footer())
+            with self._discard_on_error():
+                footer = Footer(blobs=self._blobs, properties={"created-by": _created_by()})
+                payload = footer.model_dump_json(by_alias=True, exclude_none=True).encode()
+                self._write(MAGIC_BYTES + payload + struct.pack("<ii", len(payload), 0) + MAGIC_BYTES)
                 self._stream.close()
-            except BaseException:
-                self._discard()
-                raise
-        self._closed = True
+        self._closed = self._complete = True
         return self._size
 
-    def _write(self, stream: OutputStream, content: bytes) -> None:
-        stream.write(content)
+    def _write(self, content: bytes) -> None:
+        self._output().write(content)
         self._size += len(content)
-
-    def _footer(self) -> bytes:
-        footer = Footer(blobs=self._blobs, properties={"created-by": _created_by()})
-        payload = footer.model_dump_json(by_alias=True, exclude_none=True).encode()
-        return b"".join([MAGIC_BYTES, payload, struct.pack("<ii", len(payload), 0), MAGIC_BYTES])
-
-    def _discard(self) -> None:
-        """Remove what was written; the error that led here matters more than one from removing."""
-        self._closed = True
-        if self._stream is None:
-            return
-        with contextlib.suppress(Exception):
-            self._stream.close()
-        with contextlib.suppress(Exception):
-            self._io.delete(self._path)
 
 
 @dataclass(frozen=True, slots=True)

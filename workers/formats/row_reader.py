@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import NameMapping
 
 from workers.arrow.fields import selected_index
@@ -67,7 +67,7 @@ class RowReader:
             UnsupportedFile: it is not of its format, or has no field ids where the table has no name mapping.
         """
         file = split.file
-        unit = timestamp_unit(field.field_type for field in self.fields.fields)
+        unit = timestamp_unit(field.field_type for field in index_by_id(self.fields).values())
         with format_model(file.format).open(self.io, file.path, timestamp_unit=unit) as data:
             check_ids(file.path, data.arrow_schema, self.name_mapping)
             try:

@@ -61,7 +61,7 @@ def rearrange_rows(
         for partition, found in groupby(slices, key=itemgetter(0)):
             yield from files.write(partition, (rows for _, rows in found), row_bytes, expected[partition])
 
-    written = run_tasks(context, len(exchange.lanes), write)
+    written = run_tasks(context, len(exchange.tasks), write)
     exchange.discard()
     return written
 

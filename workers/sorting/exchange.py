@@ -1,137 +1,262 @@
-"""The exchange of a unit's rows: read by some tasks, written by others, in order, through scratch and past the JVM."""
+"""The exchange of a unit's rows: read by some tasks, written by others, in order, through scratch and past the JVM.
+
+Where rows do not fit into one range, a sample of their keys comes first: only the key columns are read for it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from producer.model.plan import Scope, Strategy
+from workers.model.delete_set import FileSplit
 from workers.model.units import RewriteUnit
 from workers.runtime.context import UnitContext
+from workers.runtime.parallel import balance, run_tasks
 from workers.sorting.ranges import Ranges
-from workers.sorting.sample import place_of, sample_keys
-from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sort_keys import Numbers, RowKeys, comparable
 from workers.sorting.sorted_runs import RunMerger, SortedRun, SortedRunWriter
-from workers.sorting.sorter import SORT_BYTES, RowSorter
-from workers.sorting.sources import AnySplit, RowSource, read_splits
+from workers.sorting.sorter import SORT_BYTES, RowSorter, row_number
 from workers.sorting.zorder import Curve
 
-#: Rows may take so many times more bytes in Arrow than in their files, before anybody has looked.
+_TASKS_PER_CORE: Final = 3
+#: Rows may take so many times more bytes in Arrow than in their files, before any is read.
 _EXPANSION: Final = 16
-#: Where these are few enough for one range, rows are looked at in so many places to see whether they are.
-_LOOKED_INTO: Final = 3
+#: Where these are few enough for one range, the first rows of this many splits are read to see whether they are.
+_WIDTH_SAMPLES: Final = 3
+#: Rows of a sample; ranges come out some percent uneven.
+_SAMPLE_ROWS: Final = 1 << 16
+#: Bytes of one value in a sample: what lies between rows need not be a value itself.
+_SAMPLE_BYTES: Final = 128
+
+
+T = TypeVar("T")
+
+
+class RowSource(Protocol):
+    """Reads the rows of splits."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, with field ids."""
+        ...
+
+    def read(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of a split, in order."""
+        ...
+
+    def read_uncounted(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
+        """Yield the same, for rows that are read once more or not to their end."""
+        ...
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A unit's rows in order, cut into lanes. Each lane is a run of it, ascending; one task writes it."""
+    """A unit's rows in order, cut into the runs of ranges that one task each writes, ascending."""
 
-    merge: RunMerger
+    merger: RunMerger
 
     @cached_property
-    def lanes(self) -> list[range]:
-        """The ranges of each lane that has rows."""
-        rows = {number for run in self.merge.runs for number, _ in run.rows}
-        return [lane for lane in self.merge.sorter.ranges.lanes if not rows.isdisjoint(lane)]
+    def tasks(self) -> list[range]:
+        """The ranges of each task that has rows."""
+        numbers = {number for run in self.merger.runs for number, _ in run.rows}
+        return [ranges for ranges in self.merger.sorter.ranges.tasks if not numbers.isdisjoint(ranges)]
 
-    def rows(self, lane: int) -> dict[Scope, int]:
-        """How many rows of each partition a lane has."""
+    def rows(self, task: int) -> dict[Scope, int]:
+        """Return the number of rows of each partition that a task writes."""
         found: Counter[Scope] = Counter()
-        for run in self.merge.runs:
+        for run in self.merger.runs:
             for (number, text), rows in run.rows.items():
-                if number in self.lanes[lane]:
+                if number in self.tasks[task]:
                     found[self._partition(text)] += rows
         return found
 
-    def read(self, lane: int) -> Iterator[tuple[Scope, pa.RecordBatch]]:
-        """A lane's rows in order, with their partition; those of one partition follow one another."""
+    def read(self, task: int) -> Iterator[tuple[Scope, pa.RecordBatch]]:
+        """Yield the rows of a task in order, with their partition; those of one partition follow one another."""
         known: dict[str, Scope] = {}
-        for text, rows in self.merge.read(self.lanes[lane]):
+        for text, rows in self.merger.read(self.tasks[task]):
             if text not in known:
                 known[text] = self._partition(text)
             yield known[text], rows
 
     def discard(self) -> None:
-        """Remove what lies in scratch."""
-        for run in self.merge.runs:
+        """Delete the rows in scratch."""
+        for run in self.merger.runs:
             Path(run.path).unlink()
 
     def _partition(self, text: str) -> Scope:
-        return self.merge.sorter.keys.partitioning.partition(text)
+        return self.merger.sorter.keys.router.partition(text)
 
 
 def exchange_rows(
     context: UnitContext,
     unit: RewriteUnit,
-    rows: RowSource[AnySplit],
-    keys: RowSource[AnySplit],
-    splits: Sequence[AnySplit],
-    lanes: int,
+    rows: RowSource,
+    keys: RowSource,
+    splits: Sequence[FileSplit],
+    tasks: int,
 ) -> Exchange:
-    """Sort a unit's rows by output partition, and within each as the unit's arrangement says; else as they come.
+    """Sort a unit's rows by output partition, and within each by the unit's strategy, or else keep their order.
 
     Rows that compare equal stay in the order of the splits. All rows go into scratch, as they are in Arrow. A task
     holds those of its buffer, or the keys of one range, whatever the unit measures.
 
     Args:
         context: What the unit's work uses; rows wait in its scratch.
-        unit: What is arranged and how.
+        unit: What is sorted and how.
         rows: Live rows.
         keys: The same of the columns of :func:`workers.sorting.sort_keys.key_fields` alone, for a sample.
         splits: All of the inputs, in the order that rows keep where nothing else is asked for.
-        lanes: How many tasks shall write; fewer do where there are few rows.
+        tasks: How many tasks shall write; fewer do where there are few rows.
 
     Raises:
         ValueError: a column cannot be sorted by, interleaved, or routed by.
     """
     budget, scratch = context.budget, context.scratch
-    by = RowKeys.of(unit, rows.schema)
     zorder = unit.strategy is Strategy.ZORDER
-    sorter = RowSorter(by, None, Ranges.one(), rows.schema)
+    sorter = RowSorter(RowKeys.of(unit, rows.schema), None, Ranges.one(), rows.schema)
     count = sum(split.rows for split in splits)
-    most = sum(split.size for split in splits) * _EXPANSION + count * SORT_BYTES
-    if lanes == 1 and not zorder and most <= budget.rows_bytes:
-        most = count * (_width(rows, splits) + SORT_BYTES)
-    if lanes > 1 or zorder or most > budget.rows_bytes:
-        sample = sample_keys(context, RowKeys.of(unit, keys.schema), splits, keys, rows.read_uncounted)
+    size = sum(split.size for split in splits) * _EXPANSION + count * SORT_BYTES
+    if tasks == 1 and not zorder and size <= budget.rows_bytes:
+        size = count * (_row_width(rows, splits) + SORT_BYTES)
+    if tasks > 1 or zorder or size > budget.rows_bytes:
+        sample = _sample(context, RowKeys.of(unit, keys.schema), splits, keys, rows)
         curve = Curve.of(sample.columns) if zorder else None
         columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
-        each = math.ceil(count * (sample.width + SORT_BYTES) / (lanes * budget.rows_bytes))
+        each = math.ceil(count * (sample.width + SORT_BYTES) / (tasks * budget.rows_bytes))
         sorter = replace(sorter, curve=curve)
-        columns = [sample.parts, *columns, sample.places]
-        sorter = replace(sorter, ranges=Ranges.of(columns, sorter.directions, lanes, max(1, each)))
+        columns = [sample.partitions, *columns, sample.row_numbers]
+        sorter = replace(sorter, ranges=Ranges.of(columns, sorter.directions, tasks, max(1, each)))
 
     until_cancelled = context.cancellation.until_set
 
-    def keep(task: int, mine: Iterator[tuple[int, AnySplit]]) -> Iterator[SortedRun]:
+    def write_run(task: int, numbered: Iterator[tuple[int, FileSplit]]) -> Iterator[SortedRun]:
         with SortedRunWriter(scratch / f"run-{task}.arrow", sorter, budget.rows_bytes) as writer:
-            for number, split in mine:
+            for number, split in numbered:
                 start = 0
                 for batch in until_cancelled(rows.read(split)):
-                    writer.add(split.file, batch, place_of(number, start))
+                    writer.add(split.file, batch, row_number(number, start))
                     start += batch.num_rows
             run = writer.close()
         yield run
 
-    runs = read_splits(context, splits, keep)
+    runs = _read_splits(context, splits, write_run)
     return Exchange(RunMerger(sorter, runs, budget.batch_bytes))
 
 
-def _width(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> int:
-    """Bytes that a row takes in Arrow: the widest of what some splits begin with."""
-    starts = [len(splits) * n // _LOOKED_INTO for n in range(_LOOKED_INTO + 1)]
-    first = (_first(rows, splits[start:end]) for start, end in pairwise(starts))
+def _row_width(rows: RowSource, splits: Sequence[FileSplit]) -> int:
+    """Return the bytes that a row takes in Arrow: the widest of what some splits begin with."""
+    starts = [len(splits) * n // _WIDTH_SAMPLES for n in range(_WIDTH_SAMPLES + 1)]
+    first = (_first_batch(rows, splits[start:end]) for start, end in pairwise(starts))
     return max((batch.nbytes // batch.num_rows for batch in first if batch is not None), default=0)
 
 
-def _first(rows: RowSource[AnySplit], splits: Sequence[AnySplit]) -> pa.RecordBatch | None:
-    """The first rows of some splits: splits have none where a file has fewer row groups than splits."""
+def _first_batch(rows: RowSource, splits: Sequence[FileSplit]) -> pa.RecordBatch | None:
+    """Return the first rows of some splits: splits have none where a file has fewer row groups than splits."""
     return next((batch for split in splits for batch in rows.read_uncounted(split)), None)
+
+
+def _read_splits(
+    context: UnitContext,
+    splits: Sequence[FileSplit],
+    work: Callable[[int, Iterator[tuple[int, FileSplit]]], Iterable[T]],
+) -> list[T]:
+    """Return what ``work`` yields for each task number and the splits that the task reads, with their numbers.
+
+    Splits are balanced by size; those of a task ascend. What ``work`` yields is pickled.
+    """
+    tasks = balance([split.size for split in splits], context.budget.cores * _TASKS_PER_CORE)
+    return run_tasks(
+        context, len(tasks), lambda task: work(task, ((number, splits[number]) for number in sorted(tasks[task])))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Keys of rows picked evenly, the beginnings of long ones."""
+
+    #: Texts of the rows' partitions.
+    partitions: pa.Array
+    columns: Sequence[pa.Array]
+    row_numbers: pa.Array
+    #: Bytes that a whole row takes in Arrow, on average; 0 where there are no rows.
+    width: float
+
+
+def _sample(
+    context: UnitContext,
+    keys: RowKeys,
+    splits: Sequence[FileSplit],
+    key_rows: RowSource,
+    whole_rows: RowSource,
+) -> _Sample:
+    """Read the key columns of all splits, and pick rows; each task reads a few whole rows as well."""
+    step = max(1, sum(split.rows for split in splits) // _SAMPLE_ROWS)
+    until_cancelled = context.cancellation.until_set
+
+    def pick(_: int, numbered: Iterator[tuple[int, FileSplit]]) -> Iterator[tuple[bytes, int, int]]:
+        found, rows, size = [], 0, 0
+        for number, split in numbered:
+            start = 0
+            for batch in until_cancelled(key_rows.read_uncounted(split)):
+                indexes = pa.array(sampled_rows(number, start, batch.num_rows, step))
+                picked, row_numbers = batch.take(indexes), pc.add(indexes, row_number(number, start))
+                found.append(_key_batch(keys.router.texts(split.file, picked), keys.columns(picked), row_numbers))
+                start += batch.num_rows
+            if start and not rows:  # a split has no rows where its file has fewer row groups than splits
+                for batch in islice(whole_rows.read_uncounted(split), 1):
+                    rows, size = batch.num_rows, batch.nbytes
+        yield _serialize(found), rows, size
+
+    tasks = _read_splits(context, splits, pick)
+    nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=key_rows.schema))
+    batches = [_key_batch(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
+    for stream, _, _ in tasks:
+        if stream:
+            batches.extend(pa.ipc.open_stream(stream))
+    partitions, *columns, row_numbers = pa.concat_batches(batches).columns
+    width = sum(size for _, _, size in tasks) / max(1, sum(rows for _, rows, _ in tasks))
+    return _Sample(partitions, columns, row_numbers, width)
+
+
+def sampled_rows(number: int, start: int, rows: int, step: int) -> Numbers:
+    """Return the indexes in a batch of the rows that are picked: one of each ``step``, anywhere in it.
+
+    Args:
+        number: The number of the split.
+        start: The row of the split that the batch begins with.
+        rows: The number of rows in the batch.
+        step: Rows of which one is picked.
+    """
+    blocks = np.arange(start // step, (start + rows - 1) // step + 1, dtype=np.int64) if rows else np.zeros(0, np.int64)
+    mixed = (blocks.astype(np.uint64) + np.uint64(number + 1)) * np.uint64(0x9E3779B97F4A7C15)
+    found: Numbers = blocks * step + ((mixed >> np.uint64(33)) % np.uint64(step)).astype(np.int64) - start
+    return found[(found >= 0) & (found < rows)]
+
+
+def _key_batch(partitions: pa.Array, columns: Sequence[pa.Array], row_numbers: pa.Array) -> pa.RecordBatch:
+    arrays = [partitions, *(_truncate(comparable(column)) for column in columns), row_numbers]
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{index}" for index in range(len(arrays))])
+
+
+def _truncate(column: pa.Array) -> pa.Array:
+    return pc.binary_slice(column, 0, _SAMPLE_BYTES) if pa.types.is_binary(column.type) else column
+
+
+def _serialize(batches: Sequence[pa.RecordBatch]) -> bytes:
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        stream.write_batch(pa.concat_batches(batches))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -1,12 +1,13 @@
-"""Columns in a form whose plain order is Iceberg's, and the keys that a sort order makes of rows.
+"""The keys that a sort order makes of rows, in a form whose plain order is Iceberg's, and the order of rows by keys.
 
-Arrow sorts booleans, integers, and strings and binaries by their unsigned bytes. Everything else is
-mapped into these: floats into integers in the total order of their bits (spec, Sorting: -NaN < -Infinity < … < -0.0 <
-0.0 < … < NaN), decimals into integers, or into 16 bytes where they are wider, dates and times into their numbers.
+Arrow sorts booleans, integers, and strings and binaries by their unsigned bytes. Everything else is mapped into
+these: floats into integers in the total order of their bits (spec, Sorting: -NaN < -Infinity < … < -0.0 < 0.0 < … <
+NaN), decimals into integers, or into 16 bytes where they are wider, dates and times into their numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -19,17 +20,27 @@ from pyiceberg.transforms import IdentityTransform, Transform, parse_transform
 from pyiceberg.types import PrimitiveType
 
 from producer.model.plan import SortKey, Strategy
-from workers.arrow.fields import Accessor, bits
+from workers.arrow.fields import Accessor, bits, null_mask, to_numpy
 from workers.arrow.partition_router import PartitionRouter
 from workers.arrow.schema import is_stored
 from workers.arrow.transforms import apply_transform
-from workers.model.delete_set import ContentFile
 from workers.model.units import RewriteUnit
-from workers.sorting.ranks import Direction
+
+Numbers = npt.NDArray[np.int64]
 
 #: Decimals of more digits do not fit into 64 bits.
 _LONG_DIGITS: Final = 18
 _PLAIN: Final = (pa.bool_(), pa.int32(), pa.int64(), pa.string(), pa.binary())
+#: The numbers that :func:`sort_indices` makes of rows stay below it.
+_MAX_NUMBER: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """How one key column is sorted."""
+
+    descending: bool = False
+    nulls_first: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,7 @@ class SortFieldKey:
 class RowKeys:
     """The keys of a unit's rows, for rows of one Arrow schema."""
 
-    partitioning: PartitionRouter
+    router: PartitionRouter
     order: tuple[SortFieldKey, ...]
     #: Columns that are interleaved; there are no others in the order then.
     axes: tuple[Accessor, ...]
@@ -80,10 +91,6 @@ class RowKeys:
     def directions(self) -> list[Direction]:
         """How each column of the order is sorted."""
         return [Direction(key.key.descending, key.key.nulls_first) for key in self.order]
-
-    def parts(self, file: ContentFile, batch: pa.RecordBatch) -> pa.Array:
-        """Return the partition of each row, as text."""
-        return self.partitioning.texts(file, batch)
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns of the order, or those to interleave, in sortable form."""
@@ -132,19 +139,104 @@ def sortable(array: pa.Array) -> pa.Array:
     return array
 
 
+def comparable(array: pa.Array) -> pa.Array:
+    """Return a sortable array as integers or as binaries."""
+    if pa.types.is_string(array.type):
+        return array.view(pa.binary())
+    return array.cast(pa.int32()) if pa.types.is_boolean(array.type) else array
+
+
+def sort_indices(columns: Sequence[pa.Array | pa.ChunkedArray], directions: Sequence[Direction]) -> Numbers:
+    """Return the indexes of rows in the order of several columns.
+
+    Each column becomes small numbers, and all of a row's become one number, so that rows are sorted once.
+
+    Args:
+        columns: Sortable columns of one length. The last tells apart what the others do not, or rows that compare equal
+            come in any order.
+        directions: Of each column.
+    """
+    state: Numbers = np.zeros(len(columns[0]), np.int64)
+    size = 1
+    for column, direction in zip(columns, directions, strict=True):
+        chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        codes, top = _codes(chunked, _MAX_NUMBER // size - 3)
+        if size * (top + 3) > _MAX_NUMBER:
+            state, size = _dense(state)
+        state = append_codes(state, codes, top, direction, column)
+        size *= top + 3
+    return np.argsort(state).astype(np.int64, copy=False)
+
+
+def append_codes(
+    state: Numbers, codes: Numbers, top: int, direction: Direction, column: pa.Array | pa.ChunkedArray
+) -> Numbers:
+    """Return a number for each row that orders rows by ``state`` first and then by one more column.
+
+    Args:
+        state: A number for each row.
+        codes: Numbers from 0 that compare as the values of the column do; any for nulls. Changed in place.
+        top: The greatest code that there may be.
+        direction: How the column is sorted.
+        column: The column; its nulls come before or after all values.
+    """
+    if direction.descending:
+        codes = top - codes
+    codes += 1
+    nulls = null_mask(column)
+    if nulls is not None:
+        codes[nulls] = 0 if direction.nulls_first else top + 2
+    return state * (top + 3) + codes
+
+
+def _codes(column: pa.ChunkedArray, limit: int) -> tuple[Numbers, int]:
+    """Return numbers from 0 that compare as values do, and the greatest: at most ``limit`` if that can be."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.int64), 0
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return _codes_of_bytes(column)
+    values: Numbers = to_numpy(column.cast(pa.int64()))
+    low, high = (bound.as_py() for bound in pc.min_max(column.cast(pa.int64())).values())
+    if high - low <= limit:
+        return values - low, high - low
+    codes, size = _dense(values)
+    return codes, size - 1
+
+
+def _codes_of_bytes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
+    # 64-bit offsets, for there may be more than 2 GB of them.
+    encoded = column.cast(pa.large_binary()).dictionary_encode().unify_dictionaries()
+    values = encoded.chunk(0).dictionary
+    indexes = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
+    return ranks_of(values)[to_numpy(indexes)], len(values) - 1
+
+
+def ranks_of(values: pa.Array) -> Numbers:
+    """Return the rank of each of some distinct values."""
+    ranks = np.empty(len(values), np.int64)
+    ranks[pc.sort_indices(values).to_numpy()] = np.arange(len(values))
+    return ranks
+
+
+def _dense(values: Numbers) -> tuple[Numbers, int]:
+    """Return the rank of each value, equal ones alike, and the number of ranks."""
+    found, ranks = np.unique(values, return_inverse=True)
+    return ranks.astype(np.int64, copy=False), len(found)
+
+
 def _bits_in_order(array: pa.Array) -> pa.Array:
     """Integers in the order of floats: the bits, and for negative numbers the complement of all but the sign."""
     plain = bits(array)
     width = plain.type.bit_width
-    values = (plain.fill_null(0) if plain.null_count else plain).to_numpy(zero_copy_only=False)
+    values = to_numpy(plain)
     low = values.dtype.type((1 << (width - 1)) - 1)
     ordered = values ^ ((values >> values.dtype.type(width - 1)) & low)
-    return pa.array(ordered, mask=_mask(array))
+    return pa.array(ordered, mask=null_mask(array))
 
 
 def _longs(array: pa.Array) -> pa.Array:
     """Decimals that fit into 64 bits as integers."""
-    return pa.array(_words(array)[:, 0], mask=_mask(array)) if len(array) else pa.array([], pa.int64())
+    return pa.array(_words(array)[:, 0], mask=null_mask(array)) if len(array) else pa.array([], pa.int64())
 
 
 def _bytes_in_order(array: pa.Array) -> pa.Array:
@@ -154,7 +246,7 @@ def _bytes_in_order(array: pa.Array) -> pa.Array:
     words = _words(array)
     high = words[:, 1] ^ np.int64(-(1 << 63))
     raw = np.column_stack((high, words[:, 0])).astype(">i8")
-    valid = None if (mask := _mask(array)) is None else pa.array(~mask).buffers()[1]
+    valid = None if (mask := null_mask(array)) is None else pa.array(~mask).buffers()[1]
     fixed = pa.Array.from_buffers(pa.binary(16), len(array), [valid, pa.py_buffer(raw)], array.null_count)
     return fixed.cast(pa.binary())
 
@@ -163,7 +255,3 @@ def _words(array: pa.Array) -> npt.NDArray[np.int64]:
     """The two 64-bit words of each 128-bit decimal, the lower first; anything where it is null."""
     start = 2 * array.offset
     return np.frombuffer(array.buffers()[1], np.int64)[start : start + 2 * len(array)].reshape(-1, 2)
-
-
-def _mask(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    return pc.is_null(array).to_numpy(zero_copy_only=False) if array.null_count else None

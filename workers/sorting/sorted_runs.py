@@ -12,21 +12,19 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from workers.model.delete_set import ContentFile
-from workers.sorting.ranks import Numbers
+from workers.sorting.sort_keys import Numbers, ranks_of
 from workers.sorting.sorter import SORT_BYTES, RowSorter
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRun:
-    """A file of kept rows (:class:`workers.sorting.sorter.RowSorter`): one batch for each range and sweep."""
+    """A file of keyed rows (:class:`workers.sorting.sorter.RowSorter`): one batch for each range and flush."""
 
     path: str
-    #: Of partitions, by the numbers that stand for them.
+    #: Texts of partitions, by the numbers that stand for them.
     texts: tuple[str, ...]
     #: The range of each batch.
     batches: tuple[int, ...]
@@ -37,20 +35,20 @@ class SortedRun:
 class SortedRunWriter:
     """Buffers rows up to a number of bytes, sorts them, and writes them by range.
 
-    A run is written in one sweep however many ranges there are, so neither open files nor memory grow with them.
+    All ranges of a run are in one file, so neither open files nor memory grow with their number.
 
     Args:
-        path: Of the file.
+        path: The file.
         sorter: How rows are sorted.
-        most: Bytes that are buffered, with what sorting takes.
+        max_bytes: Bytes that are buffered, with what sorting takes.
     """
 
-    def __init__(self, path: Path, sorter: RowSorter, most: int) -> None:
+    def __init__(self, path: Path, sorter: RowSorter, max_bytes: int) -> None:
         self._path = path
         self._sorter = sorter
         self._schema = sorter.schema
-        self._most = most
-        self._waiting: list[pa.RecordBatch] = []
+        self._max_bytes = max_bytes
+        self._buffer: list[pa.RecordBatch] = []
         self._bytes = 0
         self._numbers: dict[str, int] = {}
         self._batches: list[int] = []
@@ -65,22 +63,22 @@ class SortedRunWriter:
     ) -> None:
         self._file.close()
 
-    def add(self, file: ContentFile, batch: pa.RecordBatch, place: int) -> None:
-        """Add consecutive rows of a file from a place on, which ascends from call to call.
+    def add(self, file: ContentFile, batch: pa.RecordBatch, first: int) -> None:
+        """Add consecutive rows of a file; ``first`` is the number of the first one, which ascends from call to call.
 
         Raises:
             ValueError: a partition's transform does not apply to a value.
         """
-        encoded = self._sorter.encoded(file, batch)
+        encoded = self._sorter.keys.router.encoded(file, batch)
         numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in encoded.dictionary.to_pylist()]
-        parts = np.array(numbers, np.int32)[encoded.indices.to_numpy()]
-        kept = pa.RecordBatch.from_arrays(self._sorter.kept(parts, place, batch), schema=self._schema)
-        size = kept.nbytes + SORT_BYTES * kept.num_rows
-        if self._bytes + size > 2 * self._most:
+        partitions = np.array(numbers, np.int32)[encoded.indices.to_numpy()]
+        keyed = pa.RecordBatch.from_arrays(self._sorter.keyed_columns(partitions, first, batch), schema=self._schema)
+        size = keyed.nbytes + SORT_BYTES * keyed.num_rows
+        if self._bytes + size > 2 * self._max_bytes:
             self._flush()  # a few rows may be so large that they are better sorted alone
-        self._waiting.append(kept)
+        self._buffer.append(keyed)
         self._bytes += size
-        if self._bytes >= self._most:
+        if self._bytes >= self._max_bytes:
             self._flush()
 
     def close(self) -> SortedRun:
@@ -89,32 +87,25 @@ class SortedRunWriter:
         return SortedRun(str(self._path), tuple(self._numbers), tuple(self._batches), dict(self._rows))
 
     def _flush(self) -> None:
-        if not self._waiting:
+        if not self._buffer:
             return
         texts = pa.array(list(self._numbers), pa.string())
-        order = pa.array(self._sorter.order(self._waiting, [ranks_of(texts)] * len(self._waiting)))
-        waiting = (batch.columns for batch in self._waiting)
-        columns: list[Any] = [pa.chunked_array(chunks) for chunks in zip(*waiting, strict=True)]
-        self._waiting, self._bytes = [], 0
+        order = pa.array(self._sorter.sort_indices(self._buffer, [ranks_of(texts)] * len(self._buffer)))
+        buffered = (batch.columns for batch in self._buffer)
+        columns: list[Any] = [pa.chunked_array(chunks) for chunks in zip(*buffered, strict=True)]
+        self._buffer, self._bytes = [], 0
         for index, column in enumerate(columns):  # each is freed as soon as the sorted one exists
             columns[index] = column.take(order).combine_chunks()
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         starts = self._sorter.starts(batch, texts)
         for number, (start, end) in enumerate(pairwise([*starts, batch.num_rows])):
             if end > start:
-                some = batch.slice(start, end - start)
-                self._file.write_batch(some)
+                rows = batch.slice(start, end - start)
+                self._file.write_batch(rows)
                 self._batches.append(number)
-                counts = np.bincount(some.column(0).to_numpy())
-                for part in np.flatnonzero(counts).tolist():
-                    self._rows[number, texts[part].as_py()] += int(counts[part])
-
-
-def ranks_of(texts: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the rank of each of some distinct texts."""
-    ranks = np.empty(len(texts), np.int64)
-    ranks[pc.sort_indices(texts).to_numpy()] = np.arange(len(texts))
-    return ranks
+                counts = np.bincount(rows.column(0).to_numpy())
+                for partition in np.flatnonzero(counts).tolist():
+                    self._rows[number, texts[partition].as_py()] += int(counts[partition])
 
 
 @dataclass(frozen=True)
@@ -134,26 +125,19 @@ class RunMerger:
     runs: Sequence[SortedRun]
     slice_bytes: int
 
-    def texts(self) -> list[str]:
-        """Return the texts of all partitions, in order."""
-        return sorted({text for run in self.runs for text in run.texts})
-
     def read(self, ranges: range) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the rows of these ranges in order, with the text of their partition."""
-        texts = self.texts()
-        every = ranks_of(pa.array(texts, pa.string()))
-        known = dict(zip(texts, every.tolist(), strict=True))
+        texts = sorted({text for run in self.runs for text in run.texts})
+        known = {text: rank for rank, text in enumerate(texts)}
         ranks = [np.array([known[text] for text in run.texts], np.int64) for run in self.runs]
         for number in ranges:
-            for parts, rows in self._range(number, ranks):
-                edges = np.flatnonzero(np.diff(parts)) + 1
-                for start, end in pairwise([0, *edges.tolist(), len(parts)]):
-                    yield texts[parts[start]], rows.slice(start, end - start)
+            for partitions, rows in self._range(number, ranks):
+                edges = np.flatnonzero(np.diff(partitions)) + 1
+                for start, end in pairwise([0, *edges.tolist(), len(partitions)]):
+                    yield texts[partitions[start]], rows.slice(start, end - start)
 
-    def _range(
-        self, number: int, ranks: Sequence[npt.NDArray[np.int64]]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], pa.RecordBatch]]:
-        """Rows of a range in order, a slice at a time, with the ranks of their partitions."""
+    def _range(self, number: int, ranks: Sequence[Numbers]) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield the rows of a range in order, a slice at a time, with the ranks of their partitions."""
         with ExitStack() as stack:
             found = [
                 (rank, batch)
@@ -163,34 +147,31 @@ class RunMerger:
             if not found:
                 return
             batches = [batch for _, batch in found]
-            order = self.sorter.order(batches, [rank for rank, _ in found])
-            parts = np.concatenate([rank[batch.column(0).to_numpy()] for rank, batch in found])
+            order = self.sorter.sort_indices(batches, [rank for rank, _ in found])
+            partitions = np.concatenate([rank[batch.column(0).to_numpy()] for rank, batch in found])
             width = self.sorter.width
             rows = [pa.RecordBatch.from_arrays(b.columns[width:], schema=self.sorter.rows) for b in batches]
             del batches, found
             start = 0
-            for some in _merge_batches(rows, order, self.slice_bytes):
-                yield parts[order[start : start + some.num_rows]], some
-                start += some.num_rows
+            for merged in _merge_batches(rows, order, self.slice_bytes):
+                yield partitions[order[start : start + merged.num_rows]], merged
+                start += merged.num_rows
 
 
 def _batches(stack: ExitStack, run: SortedRun, number: int) -> Iterator[pa.RecordBatch]:
-    mine = [index for index, of in enumerate(run.batches) if of == number]
-    if mine:
+    indexes = [index for index, range_number in enumerate(run.batches) if range_number == number]
+    if indexes:
         file = stack.enter_context(pa.ipc.open_file(stack.enter_context(pa.memory_map(run.path))))
-        yield from (file.get_batch(index) for index in mine)
+        yield from (file.get_batch(index) for index in indexes)
 
 
-def _merge_batches(batches: Sequence[pa.RecordBatch], order: Numbers, most: int) -> Iterator[pa.RecordBatch]:
-    """The rows of batches, each of which is in order itself, in slices of about so many bytes.
+def _merge_batches(batches: Sequence[pa.RecordBatch], order: Numbers, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches, each of which is in order itself, in slices of about ``max_bytes``.
 
-    Args:
-        batches: What is merged.
-        order: Indexes of rows, counted through the batches.
-        most: Bytes.
+    ``order`` has the indexes of rows, counted through the batches.
     """
     firsts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-    step = max(1, most * len(order) // max(1, sum(batch.nbytes for batch in batches)))
+    step = max(1, max_bytes * len(order) // max(1, sum(batch.nbytes for batch in batches)))
     taken = np.zeros(len(batches), np.int64)
     start = 0
     while start < len(order):
@@ -200,7 +181,7 @@ def _merge_batches(batches: Sequence[pa.RecordBatch], order: Numbers, most: int)
             sources = np.searchsorted(firsts, indexes, "right") - 1
             counts = np.bincount(sources, minlength=len(batches))
             slices = [b.slice(t, c) for b, t, c in zip(batches, taken.tolist(), counts.tolist(), strict=True) if c]
-            if rows == 1 or sum(some.nbytes for some in slices) <= 2 * most:
+            if rows == 1 or sum(batch.nbytes for batch in slices) <= 2 * max_bytes:
                 break
             rows //= 2  # rows here are much wider than they are elsewhere
         within = indexes - firsts[sources] - taken[sources]

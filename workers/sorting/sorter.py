@@ -9,74 +9,78 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from workers.model.delete_set import ContentFile
 from workers.sorting.ranges import Ranges
-from workers.sorting.ranks import Direction, Numbers, order_of
-from workers.sorting.sample import of_place
-from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sort_keys import Direction, Numbers, RowKeys, sort_indices
 from workers.sorting.zorder import Curve
 
 _ASCENDING: Final = Direction()
-_PART: Final = "part"
-_PLACE: Final = "place"
+#: Rows of one split are numbered below this.
+_SPLIT_ROWS: Final = 1 << 40
 #: Bytes that sorting takes for each row, besides the row.
 SORT_BYTES: Final = 48
 
 
+def row_number(split: int, row: int) -> int:
+    """Return the number of a row among the inputs' rows, by its split and its place in it."""
+    return split * _SPLIT_ROWS + row
+
+
 @dataclass(frozen=True)
 class RowSorter:
-    """Sorts rows by their keys. A run keeps rows with their keys in front:
+    """Sorts rows by their keys. Sorted runs have *keyed rows*, with these columns:
 
-    ``part``, a number that stands for the partition's text, then ``place``, where the row was, then those keys that
-    are not made from the row at next to no cost, then the row.
+    ``partition``, a number that stands for the partition's text, ``row_number``, those keys that cost more than next to
+    nothing to make from the row again, and the columns of the row.
     """
 
     keys: RowKeys
     #: Of a z-order.
     curve: Curve | None
     ranges: Ranges
-    #: Of the rows.
+    #: The schema of rows without keys.
     rows: pa.Schema
 
     @property
     def schema(self) -> pa.Schema:
-        """Of kept rows."""
+        """The schema of keyed rows."""
         empty = pa.RecordBatch.from_pylist([], schema=self.rows)
-        types = [pa.int32(), pa.int64(), *(key.type for key in self._kept_keys(empty))]
-        names = [_PART, _PLACE, *(f"key{index}" for index in range(len(types) - 2))]
-        return pa.schema([*map(pa.field, names, types), *self.rows])
+        keys = [pa.field(f"key{index}", key.type) for index, key in enumerate(self._stored_keys(empty))]
+        return pa.schema([("partition", pa.int32()), ("row_number", pa.int64()), *keys, *self.rows])
 
     @property
     def width(self) -> int:
-        """How many columns kept rows have in front."""
+        """The number of columns that keyed rows have in front."""
         return 2 + (1 if self.curve is not None else len(self._computed_keys))
 
-    def kept(self, parts: npt.NDArray[np.int32], place: int, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of kept rows, of rows that follow one another from a place on."""
-        places = np.arange(place, place + batch.num_rows)
-        return [pa.array(parts), pa.array(places), *self._kept_keys(batch), *batch.columns]
+    @property
+    def directions(self) -> list[Direction]:
+        """The directions of the columns that ranges are of: the partition's text, the keys, and the row number."""
+        return [_ASCENDING, *self._key_directions, _ASCENDING]
 
-    def encoded(self, file: ContentFile, batch: pa.RecordBatch) -> pa.DictionaryArray:
-        """The partition's text of each row; ValueError where a transform does not apply to a value."""
-        return self.keys.partitioning.encoded(file, batch)
+    def keyed_columns(self, partitions: npt.NDArray[np.int32], first: int, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return the columns of keyed rows for consecutive rows, of which the first has the row number ``first``."""
+        row_numbers = np.arange(first, first + batch.num_rows)
+        return [pa.array(partitions), pa.array(row_numbers), *self._stored_keys(batch), *batch.columns]
 
-    def order(self, batches: Sequence[pa.RecordBatch], ranks: Sequence[npt.NDArray[np.int64]]) -> Numbers:
-        """Indexes of kept rows in order, counted through the batches.
+    def sort_indices(self, batches: Sequence[pa.RecordBatch], ranks: Sequence[Numbers]) -> Numbers:
+        """Return the indexes of keyed rows in order, counted through the batches.
 
         Args:
-            batches: Of kept rows.
-            ranks: For each batch, what the numbers of partitions rank as.
+            batches: Keyed rows.
+            ranks: For each batch, the ranks of the partitions that its numbers stand for.
         """
-        parts = [pa.array(rank[batch.column(0).to_numpy()]) for rank, batch in zip(ranks, batches, strict=True)]
-        each = zip(*(self._keys(batch) for batch in batches), strict=True)
-        keys = [pa.chunked_array(chunks) for chunks in each]
-        places = pa.chunked_array([batch.column(1) for batch in batches])
-        columns = [pa.chunked_array(parts), *keys, *of_place(places)]
-        return order_of(columns, [_ASCENDING, *self._inner, _ASCENDING, _ASCENDING])
+        partitions = [pa.array(rank[batch.column(0).to_numpy()]) for rank, batch in zip(ranks, batches, strict=True)]
+        keys = [pa.chunked_array(chunks) for chunks in zip(*map(self._keys, batches), strict=True)]
+        row_numbers = pa.chunked_array([batch.column(1) for batch in batches])
+        splits = pc.divide(row_numbers, _SPLIT_ROWS)
+        rows = pc.subtract(row_numbers, pc.multiply(splits, _SPLIT_ROWS))
+        directions = [_ASCENDING, *self._key_directions, _ASCENDING, _ASCENDING]
+        return sort_indices([pa.chunked_array(partitions), *keys, splits, rows], directions)
 
     def starts(self, batch: pa.RecordBatch, texts: pa.Array) -> list[int]:
-        """Where each range begins among kept rows that are in order; as many as there are ranges.
+        """Return where each range begins among keyed rows that are in order; as many as there are ranges.
 
         Args:
             batch: The rows.
@@ -88,37 +92,32 @@ class RowSorter:
         while (low < high).any():
             middle = (low + high) // 2
             rows = pa.array(np.minimum(middle, batch.num_rows - 1))
-            some = [
+            columns = [
                 texts.take(batch.column(0).take(rows)),
                 *(key.take(rows) for key in keys),
                 batch.column(1).take(rows),
             ]
-            below = (self.ranges.of_rows(some) < wanted) & (low < high)
+            below = (self.ranges.of_rows(columns) < wanted) & (low < high)
             low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
         return [0, *low.tolist()]
 
     @property
-    def directions(self) -> list[Direction]:
-        """Of the partition's text, the keys, and the place: what ranges are of."""
-        return [_ASCENDING, *self._inner, _ASCENDING]
-
-    @property
-    def _inner(self) -> list[Direction]:
+    def _key_directions(self) -> list[Direction]:
         return [_ASCENDING] if self.curve is not None else self.keys.directions
 
     @property
     def _computed_keys(self) -> list[int]:
         return [index for index, key in enumerate(self.keys.order) if not key.is_identity]
 
-    def _kept_keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
+    def _stored_keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if self.curve is not None:
             return [self.curve.of_rows(self.keys.columns(batch))]
         return [self.keys.order[index].of_rows(batch) for index in self._computed_keys]
 
     def _keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The keys of kept rows."""
-        kept = iter(batch.columns[2 : self.width])
+        """Return the keys of keyed rows."""
+        stored = iter(batch.columns[2 : self.width])
         if self.curve is not None:
-            return list(kept)
+            return list(stored)
         rows = pa.RecordBatch.from_arrays(batch.columns[self.width :], schema=self.rows)
-        return [key.of_rows(rows) if key.is_identity else next(kept) for key in self.keys.order]
+        return [key.of_rows(rows) if key.is_identity else next(stored) for key in self.keys.order]

@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from workers.arrow.fields import null_mask
 from workers.sorting.ranges import SplitPoints
+from workers.sorting.sort_keys import Numbers
 
 #: Of one column's position, at most.
 _BITS: Final = 12
 #: Of all positions together: a positive long.
 _ALL_BITS: Final = 62
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,9 @@ class Axis:
     def of_rows(self, column: pa.Array) -> Numbers:
         """Return the bits that each value adds; never less for a greater value."""
         reached = (self.split_points.codes(column) + 1) // 2
-        if column.null_count:
-            reached[pc.is_null(column).to_numpy(zero_copy_only=False)] = 0
+        nulls = null_mask(column)
+        if nulls is not None:
+            reached[nulls] = 0
         return self.bits[reached]
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.io import FileIO, OutputStream
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.model.staged import StagedDeleteFile
 from workers.arrow.schema import FIELD_ID
 from workers.formats.format_model import Positions
-from workers.formats.parquet.file import split_offset
+from workers.formats.parquet.data_file_writer import ParquetFileWriter
 from workers.formats.parquet.write_properties import delete_compression
 from workers.formats.position_deletes import FILE_PATH_ID, POS_ID
 
@@ -43,12 +40,10 @@ _WRITE_SCHEMA: Final = pa.schema(
 _METADATA: Final = {"delete-type": "position", "iceberg.schema": _ICEBERG_SCHEMA.model_dump_json()}
 
 
-class ParquetPositionDeleteWriter:
+class ParquetPositionDeleteWriter(ParquetFileWriter):
     """Writes one new position delete file, sorted by path and position.
 
-    The file is created with the first row group. It is deleted unless the ``with`` block ends without an error after
-    ``close``. An existing file is never overwritten. Memory is bounded by one row group: a million rows, or 32 MB of
-    paths.
+    Memory is bounded by one row group: a million rows, or 32 MB of paths.
 
     Args:
         io: The table's file access.
@@ -60,35 +55,19 @@ class ParquetPositionDeleteWriter:
     """
 
     def __init__(self, io: FileIO, path: str, properties: Mapping[str, str]) -> None:
-        self._io = io
-        self._path = path
+        super().__init__(io, path)
         self._codec, self._level = delete_compression(properties)
-        self._stream: OutputStream | None = None
-        self._parquet: pq.ParquetWriter | None = None
-        self._footer: list[pq.FileMetaData] = []
-        self._closed = False
-        self._complete = False
         # What waits for its row group.
         self._buffer: list[tuple[str, Positions]] = []
         self._buffered = 0
         self._path_bytes = 0
         # What was added so far.
-        self._rows = 0
         self._first_path: str | None = None
         self._last_path = ""
         self._last_pos = -1
         self._targets: list[str] = []
         self._lower_pos = -1
         self._upper_pos = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is not None or not self._complete:
-            self._discard()
 
     def write(self, data_file: str, positions: Positions) -> None:
         """Add deleted rows of one data file; a file may come several times in a row, with higher positions each time.
@@ -98,8 +77,7 @@ class ParquetPositionDeleteWriter:
         Raises:
             ValueError: paths do not ascend, or positions are negative, repeated or do not ascend.
         """
-        if self._closed:
-            raise ValueError(f"{self._path} is closed")
+        self._check_open()
         if not positions.size:
             return
         first, last = int(positions[0]), int(positions[-1])
@@ -116,7 +94,7 @@ class ParquetPositionDeleteWriter:
         self._last_path, self._last_pos = data_file, last
         self._lower_pos = min(self._lower_pos, first)
         self._upper_pos = max(self._upper_pos, last)
-        self._rows += positions.size
+        self.rows += positions.size
         while positions.size:
             taken = positions[: _ROW_GROUP_ROWS - self._buffered]
             self._path_bytes += len(data_file) if not self._buffer or self._buffer[-1][0] != data_file else 0
@@ -135,77 +113,42 @@ class ParquetPositionDeleteWriter:
         Raises:
             ValueError: no row was written; then there is no file either.
         """
-        if self._closed:
-            raise ValueError(f"{self._path} is closed")
-        if self._first_path is None:
-            raise ValueError(f"{self._path} would have no rows")
-        try:
-            size = self._finish()
-        except BaseException:
-            self._discard()
-            raise
-        footer = self._footer[0]
-        groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+        self._check_open()
+        with self._discard_on_error():
+            self._flush()
+        size, (path_bytes, position_bytes), split_offsets = self._close_parquet(_METADATA)
+        assert self._first_path is not None
         staged = StagedDeleteFile(
             path=self._path,
             size=size,
-            records=self._rows,
-            column_sizes={
-                FILE_PATH_ID: sum(group.column(0).total_compressed_size for group in groups),
-                POS_ID: sum(group.column(1).total_compressed_size for group in groups),
-            },
+            records=self.rows,
+            column_sizes={FILE_PATH_ID: path_bytes, POS_ID: position_bytes},
             # In full: a truncated path would make a delete of one file one of a whole partition.
             lower=(self._first_path, self._lower_pos),
             upper=(self._last_path, self._upper_pos),
-            split_offsets=tuple(split_offset(group) for group in groups),
+            split_offsets=split_offsets,
             scope=scope,
             targets=tuple(self._targets),
         )
         self._complete = True
         return staged
 
-    def _flush(self) -> tuple[OutputStream, pq.ParquetWriter]:
-        """Write the buffered rows as one row group."""
-        if self._stream is None:
-            self._stream = self._io.new_output(self._path).create(overwrite=False)
-        if self._parquet is None:
-            self._parquet = pq.ParquetWriter(
-                self._stream,
-                _WRITE_SCHEMA,
-                compression=self._codec,
-                compression_level=self._level,
-                use_dictionary=["file_path"],
-                write_page_checksum=True,
-                store_schema=False,
-                metadata_collector=self._footer,
-            )
-        if self._buffered:
-            self._parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
-            self._buffer, self._buffered, self._path_bytes = [], 0, 0
-        return self._stream, self._parquet
-
-    def _finish(self) -> int:
-        """Write what is left and the footer; return the size of the file in bytes."""
-        stream, parquet = self._flush()
-        self._closed = True
-        parquet.add_key_value_metadata(_METADATA)
-        parquet.close()
-        size = stream.tell()
-        stream.close()
-        return size
+    def _flush(self) -> None:
+        """Write the buffered rows as one row group, if there are any."""
+        if not self._buffered:
+            return
+        parquet = self._parquet or self._open_parquet(
+            _WRITE_SCHEMA,
+            compression=self._codec,
+            compression_level=self._level,
+            use_dictionary=["file_path"],
+        )
+        parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
+        self._buffer, self._buffered, self._path_bytes = [], 0, 0
 
     def _discard(self) -> None:
-        """Remove what was written; the error that led here matters more than one from removing."""
-        self._closed = True
         self._buffer, self._buffered = [], 0
-        if self._parquet is not None:
-            with contextlib.suppress(Exception):
-                self._parquet.close()
-        if self._stream is not None:
-            with contextlib.suppress(Exception):
-                self._stream.close()
-            with contextlib.suppress(Exception):
-                self._io.delete(self._path)
+        super()._discard()
 
 
 def _table(buffer: list[tuple[str, Positions]]) -> pa.Table:

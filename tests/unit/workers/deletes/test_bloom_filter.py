@@ -30,7 +30,7 @@ from workers.arrow.canonical import canonical_array
 from workers.arrow.fields import leaves, structs
 from workers.deletes.bloom_filter import KeyFilter, hash_keys
 from workers.formats.format_model import Bounds, bounds_of
-from workers.formats.parquet.statistics import may_match
+from workers.formats.parquet.format_model import ParquetDataFile
 from workers.model.delete_set import KeyColumn
 
 TYPES = {
@@ -90,11 +90,11 @@ def test_a_filter_that_is_too_small_lets_everything_through(tmp_path: Path) -> N
     assert made.distinct(100_000) == 100_000
 
 
-def statistics(tmp_path: Path, array: pa.Array, **options: Any) -> tuple[pq.RowGroupMetaData, Any]:
+def statistics(tmp_path: Path, array: pa.Array, **options: Any) -> tuple[ParquetDataFile, Any]:
     schema = pa.schema([pa.field("k", array.type, metadata={"PARQUET:field_id": "1"})])
     pq.write_table(pa.Table.from_arrays([array], schema=schema), tmp_path / "f.parquet", **options)
-    file = pq.ParquetFile(tmp_path / "f.parquet")
-    return file.metadata.row_group(0), [leaves(file.schema_arrow, None)[1]]
+    file = ParquetDataFile(pa.OSFile(f"{tmp_path}/f.parquet"))
+    return file, [leaves(file.schema_arrow, None)[1]]
 
 
 @pytest.mark.parametrize("beside", [pa.array(["b", "c"]), pa.array([None, None], pa.string())], ids=["other", "null"])
@@ -104,10 +104,10 @@ def test_a_struct_in_place_of_a_missing_column_is_never_judged(tmp_path: Path, b
     schema = pa.schema([pa.field("nest", pa.struct([inner]), metadata={"PARQUET:field_id": "2"})])
     nest = pa.StructArray.from_arrays([beside], fields=[inner])
     pq.write_table(pa.Table.from_arrays([nest], schema=schema), tmp_path / "f.parquet")
-    file = pq.ParquetFile(tmp_path / "f.parquet")
+    file = ParquetDataFile(pa.OSFile(f"{tmp_path}/f.parquet"))
     column = KeyColumn(4, StringType(), "x", parent=2)
     bounds = bounds_of([column], [pa.array(["x"])])
-    assert may_match(file.metadata.row_group(0), [column], [structs(file.schema_arrow, None)[2]], bounds)
+    assert file.may_match(0, [column], [structs(file.schema_arrow, None)[2]], bounds)
 
 
 DAY = datetime.date
@@ -131,12 +131,12 @@ DAY = datetime.date
 def test_row_groups_outside_the_deletes_bounds(
     tmp_path: Path, type_: PrimitiveType, array: pa.Array, below: Any, inside: Any, above: Any
 ) -> None:
-    group, found = statistics(tmp_path, array)
+    file, found = statistics(tmp_path, array)
     column = (KeyColumn(1, type_),)
     own = canonical_array(array, type_)
 
     def kept(keys: list[Any]) -> bool:
-        return may_match(group, column, found, bounds_of(column, [pa.array(keys, own.type)]))
+        return file.may_match(0, column, found, bounds_of(column, [pa.array(keys, own.type)]))
 
     assert [kept([below]), kept([inside]), kept([above])] == [False, True, False]
     assert kept([below, above])
@@ -158,25 +158,25 @@ def test_row_groups_outside_the_deletes_bounds(
 def test_types_without_an_order_to_rely_on_are_always_read(
     tmp_path: Path, type_: PrimitiveType, array: pa.Array
 ) -> None:
-    group, found = statistics(tmp_path, array, store_decimal_as_integer=pa.types.is_decimal(array.type))
+    file, found = statistics(tmp_path, array, store_decimal_as_integer=pa.types.is_decimal(array.type))
     column = (KeyColumn(1, type_),)
     deletes = pa.array([99], pa.int64()) if not pa.types.is_decimal(array.type) else array
-    assert may_match(group, column, found, bounds_of(column, [deletes]))
+    assert file.may_match(0, column, found, bounds_of(column, [deletes]))
 
 
 def test_row_groups_without_statistics_are_read(tmp_path: Path) -> None:
-    group, found = statistics(tmp_path, pa.array([1, 2]), write_statistics=False)
+    file, found = statistics(tmp_path, pa.array([1, 2]), write_statistics=False)
     column = (KeyColumn(1, LongType()),)
-    assert may_match(group, column, found, (Bounds(50, 60),))
-    assert may_match(group, column, [None], (Bounds(50, 60),))
+    assert file.may_match(0, column, found, (Bounds(50, 60),))
+    assert file.may_match(0, column, [None], (Bounds(50, 60),))
 
 
 def test_row_groups_of_nulls_only(tmp_path: Path) -> None:
-    group, found = statistics(tmp_path, pa.array([None, None], pa.int64()))
+    file, found = statistics(tmp_path, pa.array([None, None], pa.int64()))
     column = (KeyColumn(1, LongType()),)
-    assert not may_match(group, column, found, (Bounds(50, 60),))
-    assert may_match(group, column, found, (Bounds(50, 60, nulls=True),))
-    assert may_match(group, column, found, (None,))
+    assert not file.may_match(0, column, found, (Bounds(50, 60),))
+    assert file.may_match(0, column, found, (Bounds(50, 60, nulls=True),))
+    assert file.may_match(0, column, found, (None,))
 
 
 def test_bounds_of_several_batches() -> None:

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from producer.model.staged import StagedDataFile
-from tests.support.anyrows import ARROW, SCHEMA, column, leaves, optional, tables
+from tests.support.anyrows import SCHEMA, column, leaves, optional, tables
 from tests.support.memoryio import MemoryIO
 from workers.arrow.schema import arrow_schema
 from workers.formats.metrics import COUNTS, FULL, NONE, TRUNCATE, MetricsMode, above_bytes, above_text, modes_of
@@ -38,10 +38,8 @@ REPEATED = {26, 28, 30, 31, 34}
 DEFAULT = "write.metadata.metrics.default"
 
 
-def written(
-    tables: list[pa.Table], properties: dict[str, str], schema: Schema = SCHEMA, arrow: pa.Schema = ARROW
-) -> StagedDataFile:
-    with ParquetDataFileWriter(MemoryIO(), "memory://a", schema, arrow, properties) as writer:
+def written(tables: list[pa.Table], properties: dict[str, str], schema: Schema = SCHEMA) -> StagedDataFile:
+    with ParquetDataFileWriter(MemoryIO(), "memory://a", schema, properties) as writer:
         for table in tables:
             writer.write(table)
         return writer.close()
@@ -57,9 +55,7 @@ def of_one(type_: IcebergType, values: list[Any] | pa.Array, **properties: str) 
     arrow = arrow_schema(schema)
     array = values if isinstance(values, pa.Array) else pa.array(values, arrow.field(0).type)
     table = pa.table([array], schema=arrow)
-    return written(
-        [table], {f"write.metadata.metrics.{name}": value for name, value in properties.items()}, schema, arrow
-    )
+    return written([table], {f"write.metadata.metrics.{name}": value for name, value in properties.items()}, schema)
 
 
 def total_order(value: float) -> tuple[float, float]:
@@ -214,7 +210,7 @@ def test_text_that_is_none_has_no_bounds() -> None:
     schema = Schema(optional(1, "x", StringType()))
     arrow = arrow_schema(schema)
     bad = pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
-    assert written([pa.table([bad], schema=arrow)], {}, schema, arrow).upper_bounds == {}
+    assert written([pa.table([bad], schema=arrow)], {}, schema).upper_bounds == {}
 
 
 @pytest.mark.parametrize("rows", [[1, 2, 3], [None], [2**31 - 1, -(2**31)]])
@@ -223,7 +219,7 @@ def test_slices_are_measured_and_not_what_they_are_cut_from(rows: list[int | Non
     schema = Schema(optional(1, "x", type_))
     arrow = arrow_schema(schema)
     array = pa.array([{"y": -(2**60)}, *({"y": row} for row in rows), None], arrow.field(0).type)
-    file = written([pa.table([array], schema=arrow).slice(1)], {}, schema, arrow)
+    file = written([pa.table([array], schema=arrow).slice(1)], {}, schema)
     bounded(LongType(), rows, single_values(file.lower_bounds).get(2), single_values(file.upper_bounds).get(2), None)
     assert file.null_value_counts == {2: rows.count(None) + 1}
 

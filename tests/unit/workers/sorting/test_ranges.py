@@ -16,8 +16,7 @@ from tests.support.rows import EVERYTHING, everything
 from tests.support.sorting import in_order
 from workers.arrow.fields import Accessor
 from workers.sorting.ranges import Ranges, SplitPoints
-from workers.sorting.ranks import Direction, order_of
-from workers.sorting.sort_keys import SortFieldKey, sortable
+from workers.sorting.sort_keys import Direction, SortFieldKey, sort_indices, sortable
 
 _KEYS: list[tuple[int, Transform[Any, Any]]] = [
     *((field_id, IdentityTransform()) for field_id in [*range(2, 20), 21, 32]),
@@ -57,7 +56,7 @@ def test_keys_of_every_type_in_the_order_that_the_spec_asks_for(
     few = Ranges.of(columns, directed, 7).of_rows(columns)
     assert few[expected].tolist() == sorted(few.tolist())
     assert np.bincount(few).min() > len(rows) // 8
-    assert order_of(columns, directed).tolist() == expected
+    assert sort_indices(columns, directed).tolist() == expected
 
 
 def test_rows_that_are_not_in_the_sample() -> None:
@@ -84,19 +83,19 @@ def test_boundaries_move_to_where_a_partition_begins_near_by() -> None:
     assert np.bincount(found).tolist() == [240, 260, 250, 250]
 
 
-def test_lanes_of_several_ranges_begin_where_a_partition_does() -> None:
+def test_tasks_of_several_ranges_begin_where_a_partition_does() -> None:
     parts = pa.array(["a"] * 240 + ["b"] * 760)
     place = pa.array(np.arange(1000))
     ranges = Ranges.of([parts, place], [Direction(), Direction()], 4, 3)
-    assert ranges.lanes == (range(3), range(3, 6), range(6, 9), range(9, 12))
+    assert ranges.tasks == (range(3), range(3, 6), range(6, 9), range(9, 12))
     counts = np.bincount(ranges.of_rows([parts, place])).tolist()
     assert counts == [80, 80, 80, 86, 87, 87, 83, 83, 84, 83, 83, 84]
 
 
-def test_fewer_rows_than_lanes() -> None:
+def test_fewer_rows_than_tasks() -> None:
     columns = [pa.array(["a", "a"]), pa.array([1, 2])]
     ranges = Ranges.of(columns, [Direction(), Direction()], 5, 3)
-    assert ranges.lanes == (range(1), range(1, 2))
+    assert ranges.tasks == (range(1), range(1, 2))
     assert ranges.of_rows(columns).tolist() == [0, 1]
 
 

@@ -15,11 +15,9 @@ from tests.support.rewriteunit import rewrite_unit
 from workers.arrow.schema import arrow_schema
 from workers.model.units import RewriteUnit
 from workers.sorting.ranges import Ranges
-from workers.sorting.ranks import Direction
-from workers.sorting.sample import place_of
-from workers.sorting.sort_keys import RowKeys
+from workers.sorting.sort_keys import Direction, RowKeys
 from workers.sorting.sorted_runs import RunMerger, SortedRun, SortedRunWriter
-from workers.sorting.sorter import RowSorter
+from workers.sorting.sorter import RowSorter, row_number
 
 _SCHEMA = Schema(
     NestedField(1, "key", LongType(), required=False), NestedField(2, "body", BinaryType(), required=False)
@@ -49,7 +47,7 @@ def _run(
     start = 0
     with SortedRunWriter(path, _sorter(ranges), most) as writer:
         for file, batch in batches:
-            writer.add(unit.inputs[file], batch, place_of(int(path.stem), start))
+            writer.add(unit.inputs[file], batch, row_number(int(path.stem), start))
             start += len(batch)
         return writer.close()
 
@@ -69,16 +67,16 @@ def test_partitions_come_one_after_another_each_in_order(tmp_path: Path) -> None
 def test_sweeps_of_any_size_and_many_ranges(tmp_path: Path, most: int) -> None:
     some = np.random.default_rng(1)
     keys = some.integers(0, 500, 1000)
-    sample = [pa.repeat("b", 1000), pa.array(keys), pa.array(np.arange(1000) + place_of(1, 0))]
+    sample = [pa.repeat("b", 1000), pa.array(keys), pa.array(np.arange(1000) + row_number(1, 0))]
     ranges = Ranges.of(sample, [Direction()] * 3, 3, 4)
-    assert [len(lane) for lane in ranges.lanes] == [4, 4, 4]
+    assert [len(task) for task in ranges.tasks] == [4, 4, 4]
     batches = [(0, _rows(keys[start : start + 50].tolist())) for start in range(0, 1000, 50)]
     run = _run(tmp_path / "1", _UNIT, batches, ranges, most)
     assert set(run.batches) == set(range(12))
     assert sorted(number for number, _ in run.rows) == list(range(12))
     assert min(run.rows.values()) > 60
     merge = RunMerger(_sorter(ranges), [run], 500)
-    found = [rows for lane in ranges.lanes for _, rows in merge.read(lane)]
+    found = [rows for task in ranges.tasks for _, rows in merge.read(task)]
     assert np.concatenate([rows["key"].to_numpy() for rows in found]).tolist() == sorted(keys.tolist())
     bodies = [body.strip() for rows in found for body in rows["body"].to_pylist()]
     assert bodies == [str(key).encode() for key in sorted(keys.tolist())]

@@ -19,7 +19,7 @@ from pyiceberg.types import BooleanType, LongType, StringType, StructType
 from producer.model.staged import StagedDataFile
 from tests.support.anyrows import ARROW, SCHEMA, optional, plain, required, tables
 from tests.support.memoryio import MemoryIO
-from workers.arrow.schema import arrow_schema, cast_uuids, with_uuid_types
+from workers.arrow.schema import arrow_schema, cast_uuids
 from workers.formats.parquet.data_file_writer import ParquetDataFileWriter
 
 IO = PyArrowFileIO()
@@ -49,7 +49,7 @@ def write(path: Path, *groups: pa.Table, schema: Schema = SIMPLE, **properties: 
     path.unlink(missing_ok=True)
     named = {name.replace("__", "."): value for name, value in properties.items()}
     named = {f"write.parquet.{name.replace('_', '-')}": value for name, value in named.items()}
-    with ParquetDataFileWriter(IO, str(path), schema, arrow_schema(schema), named) as writer:
+    with ParquetDataFileWriter(IO, str(path), schema, named) as writer:
         for table in groups:
             writer.write(table)
         return writer.close()
@@ -116,7 +116,7 @@ def test_columns_are_what_the_spec_asks_for(tmp_path: Path) -> None:
 
 def test_a_file_is_described_in_full(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.parquet"
-    with ParquetDataFileWriter(IO, str(path), SIMPLE, arrow_schema(SIMPLE), {}) as writer:
+    with ParquetDataFileWriter(IO, str(path), SIMPLE, {}) as writer:
         assert (writer.rows, writer.size) == (0, 0)
         assert not path.exists()
         sizes = []
@@ -180,7 +180,7 @@ def test_pages_are_as_small_as_the_table_says(
     table = simple().select([column]) if column == "id" else pa.table({column: ["x" * 10_000] * values})
     named = {f"write.parquet.{name}": value for name, value in properties.items()}
     named |= {"write.parquet.compression-codec": "uncompressed", "parquet.enable.dictionary": "false"}
-    with ParquetDataFileWriter(IO, str(tmp_path / "a"), Schema(field), arrow_schema(Schema(field)), named) as writer:
+    with ParquetDataFileWriter(IO, str(tmp_path / "a"), Schema(field), named) as writer:
         writer.write(table)
         writer.close()
     overhead = chunks(tmp_path / "a")[column].total_uncompressed_size - table.nbytes
@@ -207,7 +207,7 @@ def test_dictionaries_are_as_the_table_says(tmp_path: Path) -> None:
     write(path, simple(), dict_size_bytes="1000")
     assert chunks(path)["text"].total_uncompressed_size != whole
     properties = {"parquet.enable.dictionary": "false"}
-    with ParquetDataFileWriter(MemoryIO(), "a", SIMPLE, arrow_schema(SIMPLE), properties) as writer:
+    with ParquetDataFileWriter(MemoryIO(), "a", SIMPLE, properties) as writer:
         writer.write(simple())
         plainly = writer.close()
     assert plainly.column_sizes[2] > write(path, simple()).column_sizes[2]
@@ -256,7 +256,7 @@ def test_bloom_filters_are_as_large_as_the_table_lets_them_be(
     assert 0 < chunks(tmp_path / "a")["id"].bloom_filter_length - size < 32
     # The writer counts them before they are in the file.
     named = {f"write.parquet.{key.replace('__', '.').replace('_', '-')}": value for key, value in properties.items()}
-    with ParquetDataFileWriter(IO, str(tmp_path / "b"), SIMPLE, arrow_schema(SIMPLE), named) as writer:
+    with ParquetDataFileWriter(IO, str(tmp_path / "b"), SIMPLE, named) as writer:
         writer.write(simple())
         counted = writer.size
         assert writer.close().size - counted < 5000
@@ -287,7 +287,7 @@ def test_what_cannot_be_written_is_refused_before_there_is_a_file(
 
 def attempt(path: Path, *tables: pa.Table, io: FileIO = IO, close: bool = True, error: Exception | None = None) -> None:
     """Write a file that ends in some way."""
-    with ParquetDataFileWriter(io, str(path), SIMPLE, arrow_schema(SIMPLE), {}) as writer:
+    with ParquetDataFileWriter(io, str(path), SIMPLE, {}) as writer:
         for table in tables:
             writer.write(table)
         if close:
@@ -321,7 +321,7 @@ def test_rows_that_do_not_fit_are_refused_and_end_the_file(tmp_path: Path, bad: 
     with pytest.raises(ValueError, match=r"id|flag|type"):
         attempt(tmp_path / "a", simple(10), bad)
     assert not list(tmp_path.iterdir())
-    writer = ParquetDataFileWriter(IO, str(tmp_path / "a"), SIMPLE, arrow_schema(SIMPLE), {})
+    writer = ParquetDataFileWriter(IO, str(tmp_path / "a"), SIMPLE, {})
     writer.write(simple(10))
     with pytest.raises(ValueError, match=r"id|flag|type"):
         writer.write(bad)
@@ -357,7 +357,7 @@ def test_storage_that_fails_at_the_end_leaves_nothing() -> None:
 
 
 def test_a_closed_writer_stays_closed(tmp_path: Path) -> None:
-    with ParquetDataFileWriter(IO, str(tmp_path / "a"), SIMPLE, arrow_schema(SIMPLE), {}) as writer:
+    with ParquetDataFileWriter(IO, str(tmp_path / "a"), SIMPLE, {}) as writer:
         writer.write(simple(10))
         writer.close()
         with pytest.raises(ValueError, match="is closed"):
@@ -370,10 +370,10 @@ def test_a_closed_writer_stays_closed(tmp_path: Path) -> None:
 @given(tables(least=2))
 def test_uuids_are_annotated_without_a_copy(table: pa.Table) -> None:
     half = table.slice(1)
-    result = cast_uuids(half, with_uuid_types(ARROW, SCHEMA))
+    result = cast_uuids(half, SCHEMA)
     result.validate(full=True)
     assert plain(result) == plain(half)
-    assert result.schema == with_uuid_types(ARROW, SCHEMA)
+    assert result.schema == arrow_schema(SCHEMA, pa.uuid())
     for name in ("uuid", "map"):
-        before, after = (each[name].chunk(0).buffers()[1].address for each in (half, result))
-        assert before == after
+        before, after = (each[name].chunk(0).buffers()[-1] for each in (half, result))  # the values
+        assert not after or not after.size or before.address == after.address

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.sorting.ranks import Direction, order_of
+from workers.sorting.sort_keys import Direction, sort_indices
 
 _DIRECTIONS = st.builds(Direction, st.booleans(), st.booleans())
 _LONGS = st.sampled_from([-(1 << 63), -(1 << 40), -1, 0, 1, 2, 1 << 40, (1 << 63) - 1]) | st.none()
@@ -46,7 +46,7 @@ def test_order_is_that_of_python(columns: list[tuple[pa.ChunkedArray, Direction]
         key = lambda row, values=values: values[row].encode() if isinstance(values[row], str) else values[row]  # noqa: E731
         present.sort(key=key, reverse=direction.descending)  # equal ones stay as they are either way
         expected = nulls + present if direction.nulls_first else present + nulls
-    assert order_of([column for column, _ in columns], [direction for _, direction in columns]).tolist() == expected
+    assert sort_indices([column for column, _ in columns], [direction for _, direction in columns]).tolist() == expected
 
 
 @pytest.mark.parametrize("columns", [1, 3, 8])
@@ -55,5 +55,5 @@ def test_numbers_that_do_not_fit_together(columns: int) -> None:
     some = np.random.default_rng(columns)
     wide: list[Any] = [some.choice(some.integers(-(1 << 63), 1 << 62, 9), 5000) for _ in range(columns)]
     place = np.arange(5000)
-    order = order_of([*map(pa.array, wide), pa.array(place)], [Direction()] * (columns + 1))
+    order = sort_indices([*map(pa.array, wide), pa.array(place)], [Direction()] * (columns + 1))
     assert order.tolist() == np.lexsort([place, *wide[::-1]]).tolist()

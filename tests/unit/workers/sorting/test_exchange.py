@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.sorting.sample import sampled_rows
+from workers.sorting.exchange import sampled_rows
 
 
 def _picked(number: int, rows: int, step: int, batch: int) -> list[int]:
