@@ -25,7 +25,7 @@ from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
 from producer.model.job import Failure, JobId, Report, Request, Status
 from producer.state.job_store import JobStore
-from tasks.application import app, settings
+from tasks.application import app, limit_warm_shutdown, settings
 from tasks.job.context import JobContext
 from tasks.lifecycle.commit import Unanswered
 from tasks.lifecycle.ending import (
@@ -40,7 +40,6 @@ from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, sentence
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
-from tasks.messaging.bootsteps import limit_warm_shutdown
 from tasks.messaging.delivery import location_of, task_options
 from tasks.messaging.heartbeat import send_heartbeats
 from tasks.messaging.lease import Lease
@@ -52,7 +51,7 @@ __all__ = ["app"]
 
 log = logging.getLogger(__name__)
 
-limit_warm_shutdown(settings)
+limit_warm_shutdown()
 send_heartbeats(settings)
 
 

@@ -1,15 +1,28 @@
-"""The fleet's Celery application without its tasks: how messages travel, and when the sweeper is woken.
+"""The fleet's Celery application without its tasks: its configuration, and how its commands and processes run.
 
-Whoever only looks on, or keeps the time, needs nothing of what tasks import.
+`icefleet beat` and `icefleet flower` need no more, and nothing that tasks import.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from celery import Celery, bootsteps
+from celery.beat import EmbeddedService
+from celery.signals import worker_shutting_down
 from kombu.entity import Exchange, Queue
 from kombu.utils.url import parse_url
 
 from producer.broker.application import Application
 from producer.broker.queue import QUEUES, SWEEP
+from producer.common.errors import Reason, Refused
 from producer.common.redaction import redact_logs
 from producer.common.settings import Settings
 
@@ -51,3 +64,80 @@ app.conf.update(
         "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
     },
 )
+
+
+class EmbeddedBeat(bootsteps.StartStopStep):
+    """Celery beat as a thread of the worker's own process, so that it lives exactly as long as the worker.
+
+    Celery's own ``--beat`` is a child process that nobody starts again when it dies: the worker would go on, and jobs
+    that lost a message would wait for ever.
+    """
+
+    label = "Beat"
+
+    def create(self, worker: Any) -> Any:
+        """Create the scheduler; one in memory is enough for one schedule."""
+        return EmbeddedService(worker.app, thread=True, scheduler_cls="celery.beat:Scheduler")
+
+
+def embed_beat(app: Celery) -> None:
+    """Have the worker of this process wake the sweeper too."""
+    app.steps["worker"].add(EmbeddedBeat)
+
+
+def limit_warm_shutdown() -> None:
+    """Turn a warm shutdown into a cold one after ``ICEFLEET_SHUTDOWN_SECONDS``, or at the second SIGTERM.
+
+    Celery's warm shutdown waits for running tasks without limit, and a task that is killed in the end comes back only
+    after the broker's visibility timeout. A cold shutdown gives its message back at once.
+    """
+
+    def shutting_down(how: str, **_: object) -> None:
+        if how.lower() != "warm":
+            return
+        timer = threading.Timer(settings.shutdown_seconds, _shut_down_cold)
+        timer.daemon = True
+        timer.start()
+        signal.signal(signal.SIGTERM, _shut_down_cold)
+
+    worker_shutting_down.connect(shutting_down, weak=False)
+
+
+def _shut_down_cold(_signal: int = 0, _frame: FrameType | None = None) -> None:
+    os.kill(os.getpid(), signal.SIGQUIT)
+
+
+def run_command(app: Celery, arguments: Sequence[str]) -> int:
+    """Run one of ``celery``'s commands for an application; return the exit status.
+
+    ``app.start`` and ``app.worker_main`` read the environment first: where ``APP`` is set, which is common, they run
+    another application.
+    """
+    from celery.bin.base import CLIContext  # imports Flower, if that is installed
+    from celery.bin.celery import celery
+
+    name, *rest = arguments
+    command = celery.commands[name]
+    shared = CLIContext(app=app, no_color=False, workdir=None, quiet=False)
+    parent = click.Context(celery, info_name="icefleet", obj=shared)
+    try:
+        with command.make_context(name, rest, parent=parent) as context:
+            command.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code or 0
+    return 0
+
+
+def state_folder() -> Path:
+    """Return the folder of what processes keep between runs; create it, for this user alone, if it is missing.
+
+    Raises:
+        Refused: It cannot be created.
+    """
+    folder = settings.state_folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        sentence = f"The folder {folder} cannot be made ({error.strerror}): have ICEFLEET_STATE_DIR name another."
+        raise Refused(Reason.CONFIGURATION, sentence) from error
+    return folder

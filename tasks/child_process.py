@@ -18,32 +18,32 @@ from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the memory.
-_EVERY: Final = 5.0
-#: Seconds for a session that is being made to find that its JVM is gone.
-_TIDY: Final = 2.0
+#: Seconds between two checks of the memory.
+_CHECK_SECONDS: Final = 5.0
+#: Seconds for a session that is starting to find that its JVM is gone.
+_JOIN_SECONDS: Final = 2.0
 
 
-class Child:
-    """The Spark session of one child of a worker that stages units."""
+class ChildSession:
+    """The Spark session of a child process that stages units."""
 
     def __init__(self, settings: Settings) -> None:
         self._budget = budget_of(settings)
         self._spill = Path(settings.scratch_dir) if settings.scratch_dir else None
-        self._ending = threading.Event()
-        self._looked = 0.0
-        self._warming: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._checked_at = 0.0
+        self._thread: threading.Thread | None = None
 
     def connect(self) -> None:
-        """Have the children that this process forks from now on do so."""
-        worker_process_init.connect(self._started, weak=False)
-        task_postrun.connect(self._done, weak=False)
-        worker_process_shutdown.connect(self._ended, weak=False)
+        """Connect to Celery's signals, in this process and the children that it forks from now on."""
+        worker_process_init.connect(self._warm_up, weak=False)
+        task_postrun.connect(self._restart_if_large, weak=False)
+        worker_process_shutdown.connect(self._end, weak=False)
 
-    def _started(self, **_: object) -> None:
+    def _warm_up(self, **_: object) -> None:
         # Celery kills a child that takes more than four seconds to start.
-        self._warming = threading.Thread(target=self._warm, name="warm", daemon=True)
-        self._warming.start()
+        self._thread = threading.Thread(target=self._warm, name="warm", daemon=True)
+        self._thread.start()
 
     def _warm(self) -> None:
         try:
@@ -51,23 +51,23 @@ class Child:
         except NoJava as error:
             log.error("%s", error)
         except Exception:
-            if not self._ending.is_set():
+            if not self._stopping.is_set():
                 log.warning("Spark did not start; the next unit that needs it tries again", exc_info=True)
 
-    def _done(self, **_: object) -> None:
-        """After a task: a session that keeps more memory than it may is replaced, while other work goes on."""
+    def _restart_if_large(self, **_: object) -> None:
+        """Replace a session that uses more memory between tasks than it may, in the background."""
         now = time.monotonic()
-        if now < self._looked + _EVERY or not session.running(self._budget):
+        if now < self._checked_at + _CHECK_SECONDS or not session.running(self._budget):
             return
-        self._looked = now
+        self._checked_at = now
         used = process_tree_memory()
         if used > self._budget.idle_bytes:
             log.info("%d MB are in use, more than %d: Spark starts again", used >> 20, self._budget.idle_bytes >> 20)
             session.close()
-            self._started()
+            self._warm_up()
 
-    def _ended(self, **_: object) -> None:
-        self._ending.set()
+    def _end(self, **_: object) -> None:
+        self._stopping.set()
         session.end()
-        if self._warming is not None:
-            self._warming.join(_TIDY)  # it removes what starting a JVM has left
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)  # it removes what a start of a JVM leaves

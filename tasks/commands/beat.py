@@ -8,7 +8,6 @@ import click
 
 from producer.broker.queue import Messenger
 from producer.common.errors import Reason, Refused
-from tasks.commands.common import run_command, state_folder
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -30,7 +29,8 @@ def beat(options: tuple[str, ...]) -> None:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: beat needs a broker to send to.")
     Messenger(settings).check()
 
-    from tasks.application import app  # takes its settings from the environment when it is imported
+    # The application takes its settings from the environment when it is imported.
+    from tasks.application import app, run_command, state_folder
 
-    schedule = state_folder(settings) / "beat"
+    schedule = state_folder() / "beat"
     sys.exit(run_command(app, ["beat", "--schedule", str(schedule), "--pidfile=", *options]))

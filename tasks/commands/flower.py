@@ -1,29 +1,25 @@
-"""``icefleet flower``: Flower, with what shows this fleet well."""
+"""``icefleet flower``: Flower, configured for the fleet."""
 
 from __future__ import annotations
 
 import sys
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from producer.broker.queue import Messenger
 from producer.common.errors import Reason, Refused
-from tasks.commands.common import run_command, state_folder
 
-if TYPE_CHECKING:
-    from producer.common.settings import Settings
-
-#: What Flower does where neither its variables, nor its file, nor an option say otherwise.
+#: Defaults of Flower's options; its variables, its file and the command line override them.
 _DEFAULTS: Final = {
     "address": "127.0.0.1",
-    # Table, partition and job are arguments; how far a task is, and what it came to, is its result.
+    # Table, partition and job are arguments; progress and result of a task are its result.
     "tasks_columns": "name,kwargs,state,result,received,runtime,worker",
     "persistent": True,
     "state_save_interval": 60_000,
-    # Workers that compute on all cores answer late: within Flower's one second they are unknown. No longer than needed,
-    # for who asks all workers waits for as long.
+    # Workers that compute on all cores answer late, often after Flower's one second. No longer than needed: whoever
+    # asks all workers waits for as long.
     "inspect_timeout": 5_000.0,
 }
 
@@ -46,16 +42,18 @@ def flower(options: tuple[str, ...]) -> None:
     settings = Settings.load()
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: Flower needs a broker to listen to.")
-    _configure(settings, options)
+    _configure(options)
     Messenger(settings).check()
 
-    from tasks.application import app  # takes its settings from the environment when it is imported
+    from tasks.application import app, run_command  # takes its settings from the environment when it is imported
 
     sys.exit(run_command(app, ["flower", *options]))
 
 
-def _configure(settings: Settings, given: tuple[str, ...]) -> None:
-    """Set the defaults of Flower in this process, and refuse what it would leave out or open to everybody."""
+def _configure(arguments: tuple[str, ...]) -> None:
+    """Set the defaults of Flower in this process, and refuse what it would ignore or open to everybody."""
+    from tasks.application import state_folder
+
     try:
         import flower.command as command
         from tornado.options import Error, options
@@ -63,22 +61,22 @@ def _configure(settings: Settings, given: tuple[str, ...]) -> None:
         raise Refused(
             Reason.CONFIGURATION, f"Flower needs {error.name}, which is not installed here: install icefleet[flower]."
         ) from error
-    for text in given:  # Flower passes over what it does not know
+    for text in arguments:  # Flower ignores options that it does not know
         name, _, _ = text.removeprefix("--").partition("=")
         if not text.startswith("--") or name.replace("-", "_") not in options:
             sentence = f"Flower has no option {text!r}: its options are written --name=value."
             raise Refused(Reason.USAGE, sentence)
     for name, value in _DEFAULTS.items():
         setattr(options, name, value)
-    options.db = str(state_folder(settings) / "flower")
+    options.db = str(state_folder() / "flower")
     try:
         command.apply_env_options()
-        command.apply_options("icefleet", given)
+        command.apply_options("icefleet", arguments)
     except (Error, ValueError) as error:
         raise Refused(Reason.USAGE, f"Flower does not take its options: {error}.") from error
     if _has_login(options):
         return
-    if not _is_near(options):
+    if not _is_local(options):
         sentence = (
             f"Flower would show the fleet to everybody who reaches {options.address or 'this machine'}: set "
             "FLOWER_BASIC_AUTH=user:password, or leave --address as it is."
@@ -90,12 +88,12 @@ def _configure(settings: Settings, given: tuple[str, ...]) -> None:
 
 
 def _has_login(options: Any) -> bool:
-    """Whether Flower asks who is there."""
+    """Return whether Flower asks for a login."""
     return any(options.basic_auth or ()) or bool(options.auth)
 
 
-def _is_near(options: Any) -> bool:
-    """Whether Flower is reached from this machine alone."""
+def _is_local(options: Any) -> bool:
+    """Return whether Flower can be reached from this machine alone."""
     if options.unix_socket or options.address == "localhost":
         return True
     try:

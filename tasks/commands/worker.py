@@ -80,21 +80,19 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         os.environ["ICEFLEET_MEMORY_MB"] = str(budget.memory_bytes >> 20)
         click.echo(f"{concurrency} × {budget.cores} cores, {budget.heap_bytes >> 20} MB heap each", err=True)
 
-    from tasks.app import app  # the application takes its settings from the environment when it is imported
-
     arguments = ["worker", "-E", "-O", "fair", "--queues", ",".join(serves), "--concurrency", str(concurrency)]
     arguments += ["--hostname", name.replace("%h", socket.gethostname()), "--loglevel", log_level, "--without-mingle"]
     arguments += ["--max-tasks-per-child", str(settings.recycle_units * _tasks_per_unit(serves))]
     if stages:
-        from tasks.child_process import Child
+        from tasks.child_process import ChildSession
 
-        Child(Settings.load()).connect()
+        ChildSession(Settings.load()).connect()
+    # The application takes its settings from the environment when it is imported.
+    from tasks.app import app
+    from tasks.application import embed_beat, run_command
+
     if beat:
-        from tasks.messaging.bootsteps import embed_beat
-
         embed_beat(app)
-    from tasks.commands.common import run_command
-
     sys.exit(run_command(app, arguments))
 
 

@@ -11,8 +11,8 @@ import redis
 
 from producer.broker.leases import Leases
 from producer.common.settings import Settings
+from tasks.messaging.heartbeat import OWNERS, DeliveryRecovery, beats_key
 from tasks.messaging.lease import HeldByAnother, Lease
-from tasks.messaging.recovery import OWNERS, DeliveryRecovery, beats_key
 from tests.fleet.localfleet import LocalFleet
 
 pytestmark = pytest.mark.redis

@@ -159,8 +159,7 @@ assert (app.conf.task_serializer, own.conf.task_serializer) == ("json", "json")
     def test_commands_run_this_application(self, command: str, tmp_path: Path) -> None:
         (tmp_path / "theirs.py").write_text(THEIRS)
         program = f"""
-from tasks.application import app
-from tasks.commands.common import run_command
+from tasks.application import app, run_command
 from celery.bin.celery import celery
 seen = []
 celery.commands[{command!r}].callback = lambda *_, **__: None

@@ -151,7 +151,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         (
             "tasks/application.py",
             "tasks/commands/beat.py",
-            "tasks/commands/common.py",
         ),
         (),
     ),
