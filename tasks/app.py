@@ -1,4 +1,4 @@
-"""The tasks of the Celery application: a thin one for each step of a job."""
+"""The tasks of the Celery application: one for each step of a job, and the sweep."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from producer.broker.queue import (
 )
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
-from producer.model.job import Failure, JobId, Report, Request, Status
-from producer.state.job_store import JobStore
+from producer.model.job import Failure, Report, Request, Status
+from producer.model.plan import Plan
 from tasks.application import app, limit_warm_shutdown, settings
-from tasks.job.context import JobContext
-from tasks.lifecycle.commit import Unanswered
+from tasks.job.context import JobContext, request_from_id
+from tasks.lifecycle.commit import CommitStateUnknown
 from tasks.lifecycle.ending import (
     abort_job,
     abort_plan,
@@ -35,8 +35,9 @@ from tasks.lifecycle.ending import (
     find_request,
     finish_clean_up,
     has_waited_long_enough,
+    post_report,
 )
-from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, sentence
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, describe_report
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
@@ -55,8 +56,8 @@ limit_warm_shutdown()
 send_heartbeats(settings)
 
 
-#: How a job ends whose last task ends as FAILURE.
-_BAD: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
+#: The statuses of a job whose last task ends as FAILURE.
+_UNSUCCESSFUL: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
 _OPTIONS: Final = task_options(settings)
 _PARSE_UNIT: Final = staticmethod(partial(parse_message, UnitMessage))
@@ -66,7 +67,7 @@ _UNIT_OPTIONS: Final = {**_OPTIONS, "Request": "tasks.messaging.lease:UnitReques
 
 
 def _end_plan(task: Task, request: Request, error: BaseException) -> str:
-    return _next(request, abort_plan(request, error))
+    return _proceed(request, abort_plan(request, error))
 
 
 def _end_unit(task: Task, order: UnitMessage, error: BaseException) -> str:
@@ -77,45 +78,42 @@ def _end_unit(task: Task, order: UnitMessage, error: BaseException) -> str:
         log.warning("unit %s of %s cannot be ended alone", order.unit, order.job, exc_info=True)
         return _end_job(task, order, error)
     context = JobContext.open(order.job, location)
-    plan = context.store.plan(order.round)
-    if plan is not None and next(context.store.at(plan).pending(plan.units), None) is None:
-        Messenger(settings).commit(order.job, plan.location)
+    if (plan := context.store.plan(order.round)) is not None:
+        _commit_if_staged(context, plan)
     if failure is None:
-        raise _over(context)
+        raise _job_has_ended(context)
     raise Unsuccessful(f"failed: {failure.reason}")
 
 
 def _end_job(task: Task, order: CommitMessage | UnitMessage, error: BaseException) -> str:
+    registry = JobRegistry(settings)
     step = abort_job(order, location_of(task), error)
     try:
-        request = find_request(JobContext.open(order.job, location_of(task)), JobRegistry(settings).next_requests)
-    except Exception:  # the lock and the queue are known by what the job's id tells
-        name = JobId.parse(order.job)
-        request = Request(job=order.job, operation=name.operation, catalog=name.catalog, table=name.table)
-        heads = {head.job: head for head in JobRegistry(settings).next_requests()}
-        request = heads.get(order.job, request)
+        request = find_request(JobContext.open(order.job, location_of(task)), registry.next_requests)
+    except Exception:
+        known = (head for head in registry.next_requests() if head.job == order.job)
+        request = next(known, request_from_id(order.job))
     try:
-        return _next(request, step)
+        return _proceed(request, step)
     except (Unfinished, Unsuccessful):
         raise
-    except Exception:  # nobody can be told; but the table is not held for ever
+    except Exception:  # the report cannot be posted; the table must not stay locked
         if isinstance(step, Ended) and step.store is not None:
             step.store.forget()
-        if (following := JobRegistry(settings).release(request)) is not None:
-            Messenger(settings).plan(following)
+        _plan_next(registry.release(request))
         raise
 
 
 @app.task(name=PLAN, parse=staticmethod(parse_plan_message), abort=staticmethod(_end_plan), **_OPTIONS)
 def plan(self: Task, request: Request) -> str:
-    """Plan a job, or take up one that was planned before, when its table is free."""
+    """Plan a job, or resume one that is planned already, if its table is free."""
     registry = JobRegistry(settings)
     if registry.report(request.job) is not None:
         raise Late("the job has ended")
     if not registry.lock(request):
         raise Waits("waits: another job works on the table")
     registry.mark_sent(request.job)
-    return _next(request, begin(request, settings))
+    return _proceed(request, begin(request, settings))
 
 
 def stage_unit(task: Task, order: UnitMessage) -> str:
@@ -127,7 +125,7 @@ def stage_unit(task: Task, order: UnitMessage) -> str:
         Messenger(settings).commit(order.job, context.store.location)  # it ends the job, or plans the round again
         raise Unsuccessful(f"failed: {error}") from None
     if plan is None:
-        raise _over(context)
+        raise _job_has_ended(context)
 
     def progress(done: int, files: int) -> None:
         percent = 100 * done // max(files, 1)
@@ -137,12 +135,11 @@ def stage_unit(task: Task, order: UnitMessage) -> str:
     JobRegistry(settings).extend_lock(plan.request)
     with Lease(settings, order.job, unit_id(plan, order.unit), task.request.hostname) as lease:
         outcome = stage(context, plan, order.unit, settings, progress)
-    if next(context.store.at(plan).pending(plan.units), None) is None:
-        Messenger(settings).commit(order.job, plan.location)
+    _commit_if_staged(context, plan)
     if isinstance(outcome, Failure):
         raise Unsuccessful(f"failed: {outcome.reason}")
     if outcome is None:
-        raise _over(context)
+        raise _job_has_ended(context)
     return OPERATIONS[plan.request.operation].summarize(outcome)
 
 
@@ -157,81 +154,80 @@ def commit(self: Task, order: CommitMessage) -> str:
     request, known = find_request(context, registry.next_requests), registry.report(order.job)
     try:
         step = finish_clean_up(context, known) if known is not None else advance(context, settings)
-    except Unanswered as error:
+    except CommitStateUnknown as error:
         if not has_waited_long_enough(context, error, RetryPolicy.of(settings)):
             raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
         step = abort_job(order, location_of(self), error)
-    if isinstance(step, Stage):  # another round: this is not the last word on the job
-        raise Waits(_next(request, step))
-    return _next(request, step)
+    result = _proceed(request, step)
+    if isinstance(step, Stage):  # another round: the job goes on
+        raise Waits(result)
+    return result
 
 
 @app.task(name=SWEEP, base=QuietTask, bind=True)
 def sweep_tables(self: QuietTask) -> str:
-    """Take up jobs that lost a message."""
+    """Resume jobs that lost a message."""
     started = time.time()
-    taken = sweep(settings)
-    return self.send_success(f"took up {', '.join(taken)}", started) if taken else "nothing was lost"
+    resumed = sweep(settings)
+    return self.send_success(f"took up {', '.join(resumed)}", started) if resumed else "nothing was lost"
 
 
-def _over(context: JobContext) -> Cancelled | Late:
-    """What there is to say of a unit whose job has ended."""
+def _job_has_ended(context: JobContext) -> Cancelled | Late:
+    """Return the exception by which a unit's task ends after its job."""
     report = JobRegistry(settings).report(context.id)
     if context.store.is_cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")
 
 
-def _next(request: Request, step: Step) -> str:
-    """Send what comes next."""
-    messenger = Messenger(settings)
+def _commit_if_staged(context: JobContext, plan: Plan) -> None:
+    """Have a round committed if none of its units is pending."""
+    if next(context.store.at(plan).pending(plan.units), None) is None:
+        Messenger(settings).commit(context.id, plan.location)
+
+
+def _plan_next(request: Request | None) -> None:
+    """Have a job planned if one waits for the table."""
+    if request is not None:
+        Messenger(settings).plan(request)
+
+
+def _proceed(request: Request, step: Step) -> str:
+    """Send the messages that a step leads to, or post the report of an ended job.
+
+    Raises:
+        Unsuccessful: The job has failed, in part or as a whole, or was refused.
+        Unfinished: The job was cancelled, waits, or had ended before.
+    """
     match step:
         case Stage(plan, units) if units:
             JobRegistry(settings).mark_sent(request.job, settings.visibility_timeout)
-            messenger.stage(plan, units)
+            Messenger(settings).stage(plan, units)
             return f"{len(units)} units to stage"
         case Stage(plan, _):
-            messenger.commit(request.job, plan.location)
+            Messenger(settings).commit(request.job, plan.location)
             return "all staged"
         case Waiting():
             raise Waits("waits for its units")
         case Ended(None):
             raise Late("the job has ended")
-        case Ended(report, store) if report is not None:
-            return _finish(request, report, store)
+        case Ended(report) if report is not None:
+            registry = JobRegistry(settings)
+            if not registry:
+                _keep_at_table(request, report)
+            _plan_next(post_report(request, step, registry))
+            log.info("%s: %s", request.job, report.model_dump_json())
+            text = describe_report(report)
+            if report.status in _UNSUCCESSFUL:
+                raise Unsuccessful(text)
+            if report.status is Status.CANCELLED:
+                raise Cancelled(text)
+            return text
     raise AssertionError(step)
 
 
-def _finish(request: Request, report: Report, store: JobStore | None) -> str:
-    """Post the report, and let the next job have the table.
-
-    Raises:
-        Unsuccessful: the job has failed, in part or as a whole, or was refused.
-        Cancelled: it was cancelled.
-
-    Whoever dies in between is found by the conclusion, which goes when the report is posted; or by the registry, where
-    the job has its table until the end.
-    """
-    registry = JobRegistry(settings)
-    if registry:
-        registry.save_report(report)
-    else:
-        _leave_on_storage(request, report)
-    if store is not None:
-        store.forget(request.branch)
-    if (following := registry.release(request)) is not None:
-        Messenger(settings).plan(following)
-    log.info("%s: %s", request.job, report.model_dump_json())
-    text = sentence(report)
-    if report.status in _BAD:
-        raise Unsuccessful(text)
-    if report.status is Status.CANCELLED:
-        raise Cancelled(text)
-    return text
-
-
-def _leave_on_storage(request: Request, report: Report) -> None:
-    """Without a Redis the report stays at the table for whoever asks, until the next one takes its place."""
+def _keep_at_table(request: Request, report: Report) -> None:
+    """Write the report beside the table, where it stays until the branch's next one: there is no Redis to hold it."""
     try:
         JobContext.open(request.job).store.write_last(report, request.branch)
     except IcefleetError as error:

@@ -1,4 +1,4 @@
-"""The engine without a fleet: the same plan, stage and commit, one after another in the calling process."""
+"""The engine without a fleet: plan, stage and commit, one after another in the calling process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from producer.job import ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext
-from tasks.lifecycle.ending import fail_job
+from tasks.lifecycle.ending import fail_job, post_report
 from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
@@ -26,7 +26,7 @@ from tasks.operations.base import Progress
 
 log = logging.getLogger(__name__)
 
-
+#: Seconds between two checks whether another process has ended its work on the job.
 _PAUSE = 0.5
 
 
@@ -39,10 +39,10 @@ class LocalEngine:
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
-        Any other exception leaves the job as it is: what is staged stays staged, and the job can be resumed.
+        Any other exception leaves the job as it is: staged units stay staged, and the job can be resumed.
 
         Raises:
-            Failed: another process works on the same job, and has not come to its end for ``give_up_hours``.
+            Failed: Another process works on the same job and has not ended it for ``give_up_hours``.
         """
         on_progress = on_progress or (lambda done, units, detail: None)
         with _terminable():
@@ -67,18 +67,14 @@ class LocalEngine:
             except Corrupt as error:
                 step = fail_job(context, str(error))
         assert step.report is not None
-        registry = JobRegistry(self._settings)
-        registry.save_report(step.report)
-        if step.store is not None:
-            step.store.forget(request.branch)
-        registry.release(request)
+        post_report(request, step, JobRegistry(self._settings))
         return step.report
 
     def _wait(self, request: Request, since: float) -> None:
-        """Pause while somebody else works on the same job.
+        """Pause while another process works on the same job.
 
         Raises:
-            Failed: it has taken as long as a job waits for anything.
+            Failed: That has taken as long as a job waits for anything.
         """
         if time.time() - since >= RetryPolicy.of(self._settings).max_seconds:
             raise Failed(
@@ -114,9 +110,9 @@ class LocalEngine:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM end this process as an exception does: what is half written and the scratch space go with it.
+    """Have SIGTERM end this process by an exception, so that scratch space and half-written files are deleted.
 
-    An application that handles the signal itself goes on doing so.
+    An application that handles the signal itself keeps its handler.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -129,5 +125,5 @@ def _terminable() -> Iterator[None]:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: a second one would leave what the first tidies up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the tidying up
     raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""A job as its steps see it: its records, its table, the head of its branch, the commits on their way, its clean-up.
+"""A job as its steps see it: records, table, files it may delete, head of its branch, pending commits, clean-up.
 
 Imports messaging.
 Open context.py first.

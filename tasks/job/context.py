@@ -1,22 +1,21 @@
-"""A job as its steps see it: its records on the table's storage, its freshly loaded table, and the files it may use."""
+"""A job as its steps see it: its records, its freshly loaded table, and the files it may read and delete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pyiceberg.io import load_file_io
+from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Failed, OutsideTable, Reason, Refused
-from producer.common.storage import FencedFileIO, TableLocations
+from producer.common.storage import FencedFileIO, TableLocations, delete_files, delete_in_order
 from producer.iceberg.catalog import open_catalog, open_table
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import JobId, Report, Request
 from producer.model.plan import Plan, Unit
 from producer.planning.planner import branch_head
 from producer.state.job_store import ROOT, JobStore, branches_of
-from tasks.job.deletion import FileDeleter
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,7 @@ class JobContext:
 
     def request(self, plan: Plan) -> Request:
         """Return the plan's request, or what the job's id tells of it if the plan is another job's."""
-        return plan.request if self.objection(plan) is None else self.request_by_name
-
-    @property
-    def request_by_name(self) -> Request:
-        """The request as far as the job's id tells it."""
-        return Request(job=self.id, operation=self.name.operation, catalog=self.name.catalog, table=self.name.table)
+        return plan.request if self.objection(plan) is None else request_from_id(self.id)
 
     def objection(self, plan: Plan) -> str | None:
         """Return why a plan among the job's records was not made for this job, or None if it may have been."""
@@ -119,6 +113,12 @@ class JobContext:
         return table
 
 
+def request_from_id(job: str) -> Request:
+    """Return a job's request as far as its id tells it."""
+    name = JobId.parse(job)
+    return Request(job=job, operation=name.operation, catalog=name.catalog, table=name.table)
+
+
 def check_inputs(table: Table, plan: Plan, unit: Unit) -> None:
     """Check that a unit reads only files of the table: below its locations, or referenced by its metadata.
 
@@ -148,3 +148,74 @@ def _live_files(table: Table, plan: Plan) -> frozenset[str]:
     if snapshot is None and (snapshot := branch_head(table, plan.request.branch)) is None:
         return frozenset()
     return frozenset(file.path for file in read_manifests(table.io, read_manifest_list(table.io, snapshot)))
+
+
+@dataclass(frozen=True)
+class DeletionGrant:
+    """Permission to delete certain files that are not the job's own.
+
+    Only an operation whose purpose is to delete files, such as the expiry of snapshots or the removal of orphans, makes
+    one, from what it has found out about each file. Whoever passes a grant on cannot widen it.
+    """
+
+    #: The full paths of the files, and no others.
+    paths: frozenset[str]
+    #: Why they may be deleted, in words for the log.
+    reason: str
+    #: Seconds since the epoch from which on no snapshot and no metadata file has referred to any of them.
+    unreferenced_since: float
+
+    def __post_init__(self) -> None:
+        """Refuse a grant without a reason or a time."""
+        if not self.reason or self.unreferenced_since <= 0:
+            raise ValueError("a grant says why its files may be deleted, and since when nothing refers to them")
+
+
+@dataclass(frozen=True)
+class FileDeleter:
+    """Deletes files of one job.
+
+    A file is the job's own if its name contains one of the markers: the job's token, or the name of one of its commit
+    attempts. The file access refuses what lies outside of the table's locations, granted or not.
+    """
+
+    io: FileIO
+    #: Parts of names that only this job's files have.
+    markers: tuple[str, ...]
+    grant: DeletionGrant | None = None
+
+    def with_marker(self, marker: str) -> FileDeleter:
+        """Return a deleter that also deletes files with another marker of the job."""
+        return FileDeleter(self.io, (*self.markers, marker), self.grant)
+
+    def with_grant(self, grant: DeletionGrant) -> FileDeleter:
+        """Return a deleter that also deletes the files of a grant."""
+        return FileDeleter(self.io, self.markers, grant)
+
+    def may_delete(self, path: str) -> bool:
+        """Return whether a file is the job's own, or granted."""
+        name = path.rpartition("/")[2]
+        own = any(marker and marker in name for marker in self.markers)
+        return own or (self.grant is not None and path in self.grant.paths)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files, some of which may never have been written.
+
+        Raises:
+            OutsideTable: One of them is neither the job's own nor granted; none is deleted.
+        """
+        delete_files(self.io, self._checked(paths))
+
+    def delete_in_order(self, paths: Iterable[str]) -> None:
+        """Delete files one after another, so that those left after an error still lead to those deleted later.
+
+        Raises:
+            OutsideTable: One of them is neither the job's own nor granted; none is deleted.
+        """
+        delete_in_order(self.io, self._checked(paths))
+
+    def _checked(self, paths: Iterable[str]) -> list[str]:
+        found = list(paths)
+        if foreign := [path for path in found if not self.may_delete(path)]:
+            raise OutsideTable(f"{foreign[0]} is no file of this job: it is not deleted.")
+        return found

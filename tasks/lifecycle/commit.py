@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _ANSWER_DELAYS: Final = (0.0, 0.5, 2.0)
 
 
-class Unanswered(IcefleetError):
+class CommitStateUnknown(IcefleetError):
     """The catalog does not say whether the commit happened; nothing was deleted, and `icefleet resume` goes on.
 
     Attributes:
@@ -70,22 +70,22 @@ def commit(
     Raises:
         Conflict: The plan as a whole no longer fits the branch.
         Failed: The table is gone, or all attempts lost the race.
-        Unanswered: The outcome is unknown.
+        CommitStateUnknown: The outcome is unknown.
     """
     rules = OPERATIONS[plan.request.operation].commit_rules(context, plan, staged)
     attempts = _Attempts(context, plan, rules, failed)
     retrying = Retrying(
         stop=stop_after_attempt(settings.commit_attempts),
         wait=wait_random_exponential(multiplier=0.1, max=10),
-        retry=retry_if_exception_type((CommitFailedException, NoSuchTableError, Unanswered)),
+        retry=retry_if_exception_type((CommitFailedException, NoSuchTableError, CommitStateUnknown)),
     )
     try:
         result: CommitResult = retrying(attempts.attempt)
     except RetryError as error:
         last = error.last_attempt.exception()
-        if isinstance(last, Unanswered) or attempts.doubtful:
-            unanswered = Unanswered(f"The catalog gave no answer to the commit of {plan.request.job}: {last}")
-            unanswered.error = last.error if isinstance(last, Unanswered) else last
+        if isinstance(last, CommitStateUnknown) or attempts.doubtful:
+            unanswered = CommitStateUnknown(f"The catalog gave no answer to the commit of {plan.request.job}: {last}")
+            unanswered.error = last.error if isinstance(last, CommitStateUnknown) else last
             raise unanswered from error
         attempts.settle()
         raise Failed(
@@ -196,7 +196,7 @@ class _Attempts:
                 continue
             if result is not None:
                 return result
-        unanswered = Unanswered(f"{type(error).__name__}: {error}")
+        unanswered = CommitStateUnknown(f"{type(error).__name__}: {error}")
         unanswered.error = error
         raise unanswered from error
 

@@ -1,11 +1,11 @@
-"""The end of a job: its report is concluded and recorded, its files are cleaned up, and its report is posted.
+"""The end of a job: its report is recorded, its files are cleaned up, its report is posted, its table is released.
 
-A job is closed in this order, so that a process that dies is followed by one that goes on where it stopped:
+A job ends in this order, so that another process can go on where one died:
 
 1. ``closing`` is recorded: no round is committed any more, and busy workers delete what they wrote.
 2. ``conclusion`` is recorded: the report that the job ends with.
 3. The files that are in no snapshot are deleted, then the records of the job.
-4. The report is posted, the ``conclusion`` is deleted, and the next job gets the table.
+4. The report is posted, the ``conclusion`` is deleted, and the table is released (:func:`post_report`).
 
 Each function can be called twice, also side by side.
 """
@@ -17,25 +17,21 @@ import time
 from collections.abc import Callable, Iterable
 
 from producer.broker.queue import CommitMessage, UnitMessage
+from producer.broker.registry import JobRegistry
 from producer.common.errors import IcefleetError, Newer, OutsideTable, Reason, Refused
 from producer.iceberg.catalog import open_table
-from producer.model.job import Failure, JobId, Report, Request, Status
+from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.state.commit_history import report_from_history
 from tasks.job.cleanup import clean_up
-from tasks.job.context import JobContext
+from tasks.job.context import JobContext, request_from_id
 from tasks.job.pending_commit import has_pending_commit
-from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.commit import CommitStateUnknown
 from tasks.lifecycle.outcomes import Ended, Waiting, conclude_report, report_of
 from tasks.lifecycle.stage import fail_unit, reason_of
 from tasks.messaging.retry_policy import RetryPolicy, is_transient
 
 log = logging.getLogger(__name__)
-
-
-def end_unplanned_job(request: Request, reason: str) -> Ended:
-    """End a job that cannot be planned, and delete what was written for it."""
-    return close_job(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
 
 
 def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
@@ -77,7 +73,7 @@ def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = 
     for known in (current,) if current is not None else others():
         if (known.job, known.operation, known.catalog, known.table) == (context.id, *name.about):
             return known
-    return context.request_by_name
+    return request_from_id(context.id)
 
 
 def end_job(
@@ -121,6 +117,22 @@ def close_job(context: JobContext, report: Report) -> Ended:
     return Ended(report, context.store)
 
 
+def post_report(request: Request, ended: Ended, registry: JobRegistry) -> Request | None:
+    """Post the report of an ended job, then release its table.
+
+    A process that dies in between leaves the conclusion, which is deleted after the report is posted, or an entry in
+    the registry, where the job holds its table until the end: the sweeper goes on from either.
+
+    Returns:
+        The job that is the table's next, or None if no job waits.
+    """
+    assert ended.report is not None
+    registry.save_report(ended.report)
+    if ended.store is not None:
+        ended.store.forget(request.branch)
+    return registry.release(request)
+
+
 def raise_if_transient(error: IcefleetError) -> None:
     """Raise an error that ends no job: no answer, access denied, or a newer record; all stays staged."""
     if isinstance(error, Newer) or (isinstance(error, Refused) and error.reason in (Reason.NO_ANSWER, Reason.DENIED)):
@@ -138,13 +150,13 @@ def _report_of_commits(context: JobContext) -> Report | None:
 
 
 def abort_plan(request: Request, error: BaseException) -> Ended:
-    """End a job that cannot be planned."""
-    reason = f"Planning failed: {error_text(error)}"
+    """End a job that cannot be planned, and delete what was written for it."""
+    reason = f"Planning failed: {_error_text(error)}"
     try:
-        return end_unplanned_job(request, reason)
+        return close_job(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
     except Exception:
         log.warning("what was begun of %s cannot be deleted", request.job, exc_info=True)
-        return Ended(_failed_report(request, reason))
+        return Ended(report_of(request, Status.FAILED, reason=_with_leftovers(reason)))
 
 
 def abort_unit(order: UnitMessage, location: str | None, error: BaseException) -> Failure | None:
@@ -157,7 +169,7 @@ def abort_unit(order: UnitMessage, location: str | None, error: BaseException) -
     plan = context.store.load_plan(order.round)
     if plan is None or context.objection(plan) is not None:
         return None
-    return fail_unit(context, plan, order.unit, error_text(error))
+    return fail_unit(context, plan, order.unit, _error_text(error))
 
 
 def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: BaseException) -> Ended | Waiting:
@@ -166,7 +178,7 @@ def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: B
     What is committed stays, and its report says so. If the records cannot be written or deleted either, the report
     says that files may be left.
     """
-    reason = f"The commit failed: {error_text(error)}"
+    reason = f"The commit failed: {_error_text(error)}"
     context: JobContext | None = None
     try:
         context = JobContext.open(order.job, location)
@@ -180,7 +192,7 @@ def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: B
         return Ended(report, None if context is None or is_transient(again) else context.store)
 
 
-def has_waited_long_enough(context: JobContext, error: Unanswered, policy: RetryPolicy) -> bool:
+def has_waited_long_enough(context: JobContext, error: CommitStateUnknown, policy: RetryPolicy) -> bool:
     """Return whether a catalog has had its time to answer a commit: every committer that tried has left a note."""
     plan = context.store.latest_plan()
     notes = context.store.at(plan).commits() if plan is not None else []
@@ -189,16 +201,13 @@ def has_waited_long_enough(context: JobContext, error: Unanswered, policy: Retry
     return bool(notes) and time.time() - min(note.started for note in notes) >= policy.max_seconds
 
 
-def error_text(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return an error in one line."""
-    if isinstance(error, IcefleetError):
-        return str(error)
-    return reason_of(error)
+    return str(error) if isinstance(error, IcefleetError) else reason_of(error)
 
 
 def _report_without_clean_up(context: JobContext | None, job: str, reason: str) -> Report:
     """Return the report of a job whose files cannot be cleaned up."""
-    request = JobId.parse(job)
     try:
         known = context.conclusion() if context is not None else None
         found = find_request(context) if context is not None else None
@@ -206,12 +215,7 @@ def _report_without_clean_up(context: JobContext | None, job: str, reason: str) 
         known = found = None
     if known is not None:
         return known.model_copy(update={"reason": _with_leftovers(known.reason or "")})
-    asked_for = found or Request(job=job, operation=request.operation, catalog=request.catalog, table=request.table)
-    return _failed_report(asked_for, reason)
-
-
-def _failed_report(request: Request, reason: str) -> Report:
-    return report_of(request, Status.FAILED, reason=_with_leftovers(reason))
+    return report_of(found or request_from_id(job), Status.FAILED, reason=_with_leftovers(reason))
 
 
 def _with_leftovers(reason: str) -> str:

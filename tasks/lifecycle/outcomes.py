@@ -101,8 +101,8 @@ def _seconds(request: Request) -> float:
     return round(time.time() - request.submitted, 3) if request.submitted else 0.0
 
 
-def sentence(report: Report) -> str:
-    """Return a report in one line."""
+def describe_report(report: Report) -> str:
+    """Describe a report in one line."""
     if report.reason:
         return f"{report.status}: {report.reason}"
     change = OPERATIONS[report.operation].describe_result(report)

@@ -17,7 +17,7 @@ from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from tasks.job.branch_head import BranchHead, committed
-from tasks.job.deletion import FileDeleter
+from tasks.job.context import FileDeleter
 from tasks.operations.base import Additions, CommitRules, MetadataChange, Replan, SnapshotChange
 
 

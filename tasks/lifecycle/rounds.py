@@ -18,7 +18,7 @@ from producer.state.commit_history import report_from_history
 from producer.state.round_store import refusal
 from tasks.job.branch_head import committed
 from tasks.job.context import JobContext
-from tasks.lifecycle.commit import Unanswered, commit
+from tasks.lifecycle.commit import CommitStateUnknown, commit
 from tasks.lifecycle.ending import close_job, end_job, raise_if_transient, reject_foreign_plan
 from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, conclude_report, report_of, sum_report
 
@@ -112,7 +112,7 @@ def _commit(
             reason = f"The table changed under the job {plan.round + 1} times: {conflict}."
             return end_job(context, report, plan, Status.FAILED, reason)
         return _plan_again(context, plan, settings, None, plan.before)
-    except Unanswered:
+    except CommitStateUnknown:
         raise
     except IcefleetError as error:
         raise_if_transient(error)

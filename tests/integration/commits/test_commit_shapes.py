@@ -26,7 +26,7 @@ from producer.model.plan import Plan, Unit
 from producer.model.staged import Attempt, Staged
 from tasks.job.branch_head import BranchHead
 from tasks.job.context import JobContext
-from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.commit import CommitStateUnknown
 from tasks.operations.base import Change, CommitRules, MetadataChange, NoChange, Replan, SnapshotChange, TaskOperation
 from tasks.operations.registry import OPERATIONS
 from tasks.testing import StreamTable
@@ -209,7 +209,7 @@ class TestMetadataChange:
         jobs.settings = jobs.settings.model_copy(update={"commit_attempts": 2})
         catalog.faults.extend([unanswered_before] * 2)
         request = jobs.request()
-        with pytest.raises(Unanswered, match="gave no answer to the commit"):
+        with pytest.raises(CommitStateUnknown, match="gave no answer to the commit"):
             jobs.end(jobs.start(request))
         assert_expired(stream, jobs.run(request))
 

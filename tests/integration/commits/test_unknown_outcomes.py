@@ -10,7 +10,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 from producer.common.errors import Refused
 from producer.model.job import Report, Status
-from tasks.lifecycle.commit import Unanswered
+from tasks.lifecycle.commit import CommitStateUnknown
 from tasks.lifecycle.outcomes import Ended
 from tasks.lifecycle.rounds import advance, begin
 from tasks.testing import StreamTable
@@ -82,7 +82,7 @@ class TestLostAnswers:
         request = jobs.request()
         step = jobs.start(request)
         staged = on_disk(stream)
-        with pytest.raises(Unanswered, match="gave no answer to the commit"):
+        with pytest.raises(CommitStateUnknown, match="gave no answer to the commit"):
             jobs.end(step)
         assert staged <= on_disk(stream), "nothing was deleted"
         assert made(stream, Report(job=request.job, table="db.t", status=Status.FAILED)) == []
@@ -103,7 +103,7 @@ class TestLostAnswers:
         catalog.faults.append(away)
         request = jobs.request()
         step = jobs.start(request)
-        with pytest.raises(Unanswered):
+        with pytest.raises(CommitStateUnknown):
             jobs.end(step)
         catalog.unreachable = 0
         stream.append(rows(7))

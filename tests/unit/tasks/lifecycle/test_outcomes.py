@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from producer.model.job import Operation, Report, Status
-from tasks.lifecycle.outcomes import sentence
+from tasks.lifecycle.outcomes import describe_report
 
 
 def test_a_compaction() -> None:
@@ -20,7 +20,7 @@ def test_a_compaction() -> None:
         added_bytes=3000,
         seconds=1.5,
     )
-    assert sentence(report) == (
+    assert describe_report(report) == (
         "committed: snapshot 7, 12 data files became 2, 3.9 KB became 2.9 KB, 3 delete files removed in 1.5 s"
     )
 
@@ -36,10 +36,10 @@ def test_a_conversion() -> None:
         added_position_deletes=4,
         seconds=1.5,
     )
-    assert sentence(report) == (
+    assert describe_report(report) == (
         "committed: snapshot 7, 2 equality delete files became 3 deletion vectors with 4 positions in 1.5 s"
     )
 
 
 def test_a_reason_says_more() -> None:
-    assert sentence(Report(job="j", table="db.t", status=Status.FAILED, reason="it went")) == "failed: it went"
+    assert describe_report(Report(job="j", table="db.t", status=Status.FAILED, reason="it went")) == "failed: it went"
