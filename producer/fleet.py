@@ -12,7 +12,7 @@ from producer.common.settings import Settings
 from producer.job import Job, ProgressCallback, local_engine
 from producer.model.job import JobId, Operation, Request
 from producer.planning import OPERATIONS
-from producer.planning.compact.options import text_of
+from producer.planning.compact.options import encode_options
 
 if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
@@ -105,7 +105,7 @@ class Fleet:
                 not answer.
         """
         arguments = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
-        given = text_of({**arguments, **(options or {})})
+        given = encode_options({**arguments, **(options or {})})
         OPERATIONS[Operation.COMPACT].check_options(given)
         request = Request.new(
             table,
@@ -162,7 +162,7 @@ class Fleet:
             catalog=catalog,
             branch=branch,
             where=where,
-            options=text_of(options or {}),
+            options=encode_options(options or {}),
         )
         return self.plan_request(request)
 

@@ -48,7 +48,7 @@ ALL_OR_NOTHING = click.option(
 NO_WAIT = click.option("--no-wait", is_flag=True, help="Enqueue, print the job's id, and return.")
 
 
-def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Combine decorators into one, in their order."""
 
     def decorate(command: F) -> F:
@@ -60,12 +60,12 @@ def together(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 #: Options that say what to work on.
-TABLE_OPTIONS = together(TABLE, CATALOG, BRANCH, WHERE)
+TABLE_OPTIONS = combine(TABLE, CATALOG, BRANCH, WHERE)
 #: Options that say how to run a job.
-RUN_OPTIONS = together(ALL_OR_NOTHING, NO_WAIT, JSON)
+RUN_OPTIONS = combine(ALL_OR_NOTHING, NO_WAIT, JSON)
 
 
-def connected(fleet: Fleet) -> Fleet:
+def require_redis(fleet: Fleet) -> Fleet:
     """Return a fleet whose Redis answers, if it has one.
 
     Raises:
@@ -75,17 +75,17 @@ def connected(fleet: Fleet) -> Fleet:
     return fleet
 
 
-def reachable(fleet: Fleet) -> tuple[Fleet, bool]:
+def find_fleet(fleet: Fleet) -> tuple[Fleet, bool]:
     """Return a fleet to read from, and whether its Redis is away: then storage alone is read, with a warning."""
     try:
-        return connected(fleet), False
+        return require_redis(fleet), False
     except Refused as error:
         render.show_warning(f"{error} What follows is from the tables' own storage and history.")
         return Fleet(fleet.settings.model_copy(update={"broker_url": "", "board_url": ""})), True
 
 
 @contextmanager
-def suggesting(catalog: str, table: str | None) -> Iterator[None]:
+def suggest_table(catalog: str, table: str | None) -> Iterator[None]:
     """If a table is unknown, name the nearest one in the error."""
     try:
         yield
@@ -103,10 +103,10 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         if no_wait and fleet.settings.local:
             sentence = "--no-wait needs a fleet, and ICEFLEET_BROKER_URL is not set: leave it out to do the work here."
             raise Refused(Reason.USAGE, sentence)
-        with suggesting(request.catalog, request.table):
+        with suggest_table(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
         check_request(table, request)  # refuse before a job exists what planning would refuse
-        with render.bar(request.table, quiet=as_json or no_wait) as bar:
+        with render.progress_bar(request.table, quiet=as_json or no_wait) as bar:
             job = fleet.submit(request, on_progress=bar.update)
             if no_wait:
                 queued = {"job": job.id, "table": request.table, "status": "queued"}
@@ -136,7 +136,7 @@ def failure_text(error: Exception) -> str:
 
 def dry_run(request: Request, show_plan: Callable[[PlanWithUnits], None], *, as_json: bool) -> None:
     """Plan a request and show the plan; nothing is written."""
-    with suggesting(request.catalog, request.table):
+    with suggest_table(request.catalog, request.table):
         planned = Fleet().plan_request(request)
     if as_json:
         # Without the fields that identify a plan of a job: no job has this plan.

@@ -12,7 +12,7 @@ from producer.cli.render import UnitColumn, show_plan
 from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Operation, Request
-from producer.planning.compact.options import NAMES, text_of
+from producer.planning.compact.options import OPTION_FIELDS, encode_options
 from producer.planning.compact.planner import expected_files
 from producer.planning.units import PlanWithUnits
 
@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 def _option_flags(command: F) -> F:
     """Add a flag for each option of a compaction; values stay text, since Options.parse checks them."""
-    for name, field in reversed(list(NAMES.items())):
+    for name, field in reversed(list(OPTION_FIELDS.items())):
         if field.annotation is bool:
             option = click.option(f"--{name}/--no-{name}", default=None, help=field.description)
         else:
@@ -73,7 +73,7 @@ def compact(
       icefleet compact db.events --zorder latitude,longitude --rewrite-all --json
     """
     _check_unit(flags.get("target_file_size_bytes"))
-    options = text_of({name.replace("_", "-"): value for name, value in flags.items()})
+    options = encode_options({name.replace("_", "-"): value for name, value in flags.items()})
     request = Request.new(
         table,
         operation=Operation.COMPACT,

@@ -25,12 +25,12 @@ def config(as_json: bool) -> None:
       ICEFLEET_BROKER_URL=redis://localhost:6379/0 icefleet config
     """
     rows = [
-        (name, redact(value), _source(name, source), text) for name, value, source, text in Settings.load().described()
+        (name, redact(value), _source(name, source), text) for name, value, source, text in Settings.load().describe()
     ]
     for catalog in Config().get_known_catalogs():
         kind = (Config().get_catalog_config(catalog) or {}).get("type", "")
         rows.append((f"catalog {catalog}", str(kind), "pyiceberg", "as PyIceberg is configured"))
-    for name, nearest in Settings.unknown():
+    for name, nearest in Settings.unknown_variables():
         hint = f"no setting: did you mean {nearest}?" if nearest else "no setting"
         rows.append((name, "", _source(name, "set"), hint))
     if as_json:

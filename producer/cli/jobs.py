@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from producer.broker.leases import Holder
 from producer.cli import render
-from producer.cli.common import JOB, JSON, connected, end, print_json, reachable, show, suggesting
+from producer.cli.common import JOB, JSON, end, find_fleet, print_json, require_redis, show, suggest_table
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.sizes import count_text
 from producer.fleet import Fleet
@@ -106,7 +106,7 @@ def status(job: str, as_json: bool) -> None:
     Example:
       icefleet status convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    fleet, away = reachable(Fleet())
+    fleet, away = find_fleet(Fleet())
     found = fleet.job(job)
     try:
         report = found.report()
@@ -136,8 +136,8 @@ def watch(job: str, as_json: bool) -> None:
     Example:
       icefleet watch $(icefleet convert db.events --no-wait)
     """
-    found = connected(Fleet()).job(job)
-    with render.bar(found.name.table, quiet=as_json) as bar:
+    found = require_redis(Fleet()).job(job)
+    with render.progress_bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
 
@@ -151,7 +151,7 @@ def cancel(job: str) -> None:
     Example:
       icefleet cancel convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found = connected(Fleet()).job(job)
+    found = require_redis(Fleet()).job(job)
     if (report := found.report()) is not None:
         click.echo(f"{job} has ended already: {report.status}.")
         return
@@ -169,8 +169,8 @@ def resume(job: str, as_json: bool) -> None:
     Example:
       icefleet resume convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found: Job = connected(Fleet()).job(job).resume()
-    with render.bar(found.name.table, quiet=as_json) as bar:
+    found: Job = require_redis(Fleet()).job(job).resume()
+    with render.progress_bar(found.name.table, quiet=as_json) as bar:
         report = found.wait(progress=bar.show)
     end(report, as_json)
 
@@ -201,8 +201,8 @@ def jobs(table: str | None, catalog: str | None, statuses: tuple[str, ...], limi
       icefleet jobs --status failed --status partial
       icefleet jobs db.events --json
     """
-    fleet, _ = reachable(Fleet())
-    with suggesting(catalog or "default", table):
+    fleet, _ = find_fleet(Fleet())
+    with suggest_table(catalog or "default", table):
         found = fleet.jobs(table, catalog=catalog)
     lines = job_lines(found, limit=limit, statuses=statuses)
     if as_json:

@@ -127,7 +127,7 @@ def _warn_of_unknown_variables() -> None:
     from producer.cli.render import show_warning
     from producer.common.settings import Settings
 
-    for name, nearest in Settings.unknown():
+    for name, nearest in Settings.unknown_variables():
         hint = f"did you mean {nearest}?" if nearest else "`icefleet config` lists them."
         show_warning(f"{name} is set and is no setting of Icefleet: {hint}")
 

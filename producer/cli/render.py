@@ -179,7 +179,7 @@ class Bar:
 
 
 @contextmanager
-def bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
+def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Bar]:
     """Show a progress bar until the work is done."""
     columns = (
         SpinnerColumn(),

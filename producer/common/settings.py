@@ -171,7 +171,7 @@ class Settings(BaseSettings):
         return Refused(Reason.CONFIGURATION, sentence)
 
     @classmethod
-    def unknown(cls) -> list[tuple[str, str]]:
+    def unknown_variables(cls) -> list[tuple[str, str]]:
         """Return variables with the prefix that are no setting, each with the nearest setting or an empty text."""
         known = [PREFIX + name.upper() for name in cls.model_fields]
         given = {name.upper() for name in (*os.environ, *DotEnvSettingsSource(cls).env_vars)}
@@ -209,7 +209,7 @@ class Settings(BaseSettings):
         """Seconds after which Redis gives an unacknowledged message to another worker (counted once, from delivery)."""
         return self.hard_limit + self.shutdown_seconds + 600
 
-    def described(self) -> Iterator[tuple[str, str, str, str]]:
+    def describe(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield each setting as (variable, value, source, description)."""
         for name, field in type(self).model_fields.items():
             source = "set" if name in self.model_fields_set else "default"

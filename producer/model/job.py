@@ -151,10 +151,9 @@ class JobId(Value):
         except ValueError:
             return None
 
-    @property
-    def about(self) -> tuple[Operation, str, str]:
-        """Operation, catalog and table."""
-        return self.operation, self.catalog, self.table
+    def matches(self, request: Request) -> bool:
+        """Return whether a request has the operation, catalog and table of this id."""
+        return (request.operation, request.catalog, request.table) == (self.operation, self.catalog, self.table)
 
     @classmethod
     def parse(cls, job: str) -> Self:

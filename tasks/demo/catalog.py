@@ -15,7 +15,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from producer import Fleet
-from producer.cli.render import bar
+from producer.cli.render import progress_bar
 from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.iceberg.catalog import open_catalog
 from producer.model.job import Operation, Report, Request
@@ -143,7 +143,7 @@ def _short(path: Path) -> Path:
 
 def _run_here(catalog: str, operation: Operation) -> str:
     try:
-        with bar(TABLE) as progress:
+        with progress_bar(TABLE) as progress:
             request = Request.new(TABLE, catalog=catalog, operation=operation)
             return Fleet().submit(request, on_progress=progress.update).wait(progress=progress.show).model_dump_json()
     except IcefleetError as error:

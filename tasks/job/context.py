@@ -77,7 +77,7 @@ class JobContext:
         asked = plan.request
         if asked.job != self.id:
             return f"The plan among the job's records is that of {asked.job}."
-        if (asked.operation, asked.catalog, asked.table) != self.name.about:
+        if not self.name.matches(asked):
             return f"The job's plan is for {asked.table} in catalog {asked.catalog!r}."
         if plan.location.rstrip("/") != self.store.location:
             return f"The job's plan is for a table at {plan.location}, and its records lie at {self.store.location}."

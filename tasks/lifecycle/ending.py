@@ -71,7 +71,7 @@ def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = 
         return context.request(plan)
     current = context.store.request_of(name.operation, context.id)
     for known in (current,) if current is not None else others():
-        if (known.job, known.operation, known.catalog, known.table) == (context.id, *name.about):
+        if known.job == context.id and name.matches(known):
             return known
     return request_from_id(context.id)
 

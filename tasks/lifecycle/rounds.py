@@ -29,7 +29,7 @@ def begin(request: Request, settings: Settings) -> Step:
     try:
         context = JobContext.open(request.job)
         name = context.name
-        if (request.operation, request.catalog, request.table) != name.about:
+        if not name.matches(request):
             reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
             return Ended(report_of(request, Status.REFUSED, reason=reason))
         if (report := context.conclusion()) is not None:

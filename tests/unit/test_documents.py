@@ -16,7 +16,7 @@ import pytest
 from producer.cli.main import main
 from producer.common.settings import PREFIX, Settings
 from producer.model.job import Report, Status
-from producer.planning.compact.options import NAMES
+from producer.planning.compact.options import OPTION_FIELDS
 from tests.support.repository import REPOSITORY
 from tests.unit.test_rooms import ROOMS
 
@@ -147,7 +147,7 @@ def test_pages_name_no_setting_that_does_not_exist() -> None:
 def test_every_option_of_a_compaction_is_documented() -> None:
     rows = [line.split("|")[1] for line in (DOCS / "compaction.md").read_text().splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
-    assert set(NAMES) <= documented
+    assert set(OPTION_FIELDS) <= documented
 
 
 def test_every_table_property_is_documented() -> None:
@@ -168,7 +168,7 @@ def test_every_command_and_flag_is_documented(name: str) -> None:
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for flag in (*parameter.opts, *parameter.secondary_opts)
-        if flag.startswith("--") and flag.removeprefix("--").removeprefix("no-") not in NAMES
+        if flag.startswith("--") and flag.removeprefix("--").removeprefix("no-") not in OPTION_FIELDS
     }
     assert {flag for flag in flags if not re.search(rf"`{flag}\b", text)} == set()
 

@@ -125,7 +125,7 @@ class Options(BaseModel):
             Refused: An option is unknown, has a value that is not allowed, or does not fit another one.
         """
         for name in given:
-            if name not in NAMES:
+            if name not in OPTION_FIELDS:
                 raise Refused(Reason.USAGE, f"There is no option {name!r}{_suggestion(name)}.")
         given = _accept_zorder(given)
         try:
@@ -150,7 +150,7 @@ class Options(BaseModel):
 
 
 #: The fields of options, by option name.
-NAMES: Final = MappingProxyType({str(field.alias): field for field in Options.model_fields.values()})
+OPTION_FIELDS: Final = MappingProxyType({str(field.alias): field for field in Options.model_fields.values()})
 
 _ALLOWED: Final = MappingProxyType(
     {
@@ -166,7 +166,7 @@ _ALLOWED: Final = MappingProxyType(
 )
 
 
-def text_of(options: Mapping[str, Any]) -> dict[str, str]:
+def encode_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as text, as requests carry them, without those that are None.
 
     Sizes become bytes: workers of earlier releases know no units. Lists of names become names separated by commas.
@@ -185,7 +185,7 @@ def _text(name: str, value: Any) -> str:
             return str(parse_size(value))
     if isinstance(value, (bytes, Mapping, Set)):  # a set has no order
         kind = type(value).__name__
-        allowed = _allowed(name) if name in NAMES else "text"
+        allowed = _allowed(name) if name in OPTION_FIELDS else "text"
         raise Refused(Reason.USAGE, f"{name}={value!r} is not allowed, since it is a {kind}: {allowed}.")
     return ",".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
 
@@ -206,14 +206,14 @@ def _accept_zorder(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _suggestion(name: str) -> str:
-    close = get_close_matches(name.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(NAMES)}"
+    close = get_close_matches(name.lower().replace("_", "-"), OPTION_FIELDS, n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(OPTION_FIELDS)}"
 
 
 def _allowed(name: str) -> str:
     if name in _ALLOWED:
         return _ALLOWED[name]
-    if NAMES[name].annotation is bool:
+    if OPTION_FIELDS[name].annotation is bool:
         return "true or false"
     if name.endswith("-bytes"):
         return "a whole number of bytes above 0, or a size such as 128MB"

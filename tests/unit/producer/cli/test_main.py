@@ -34,7 +34,7 @@ from producer.fleet import Fleet
 from producer.job import Progress, ProgressCallback
 from producer.model.job import Operation, Report, Request, Status
 from producer.model.plan import Plan, UnitHeader
-from producer.planning.compact.options import NAMES
+from producer.planning.compact.options import OPTION_FIELDS
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
@@ -675,7 +675,7 @@ class TestCompact:
         }
         assert (first.where, first.all_or_nothing) == ("p = 'a'", True)
         assert second.options == {"zorder": "id,p"}
-        assert {*first.options, *second.options} == set(NAMES)
+        assert {*first.options, *second.options} == set(OPTION_FIELDS)
 
     @pytest.mark.parametrize(
         ("flags", "says"),

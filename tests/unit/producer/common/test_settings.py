@@ -148,7 +148,7 @@ def test_catalogs_are_separated_by_commas() -> None:
 
 def test_every_setting_is_described_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ICEFLEET_UNIT_MB", "7")
-    rows = {name: (value, source, text) for name, value, source, text in Settings.load().described()}
+    rows = {name: (value, source, text) for name, value, source, text in Settings.load().describe()}
     assert rows.keys() == {PREFIX + name.upper() for name in Settings.model_fields}
     assert rows["ICEFLEET_UNIT_MB"][:2] == ("7", "set")
     assert rows["ICEFLEET_CORES"][:2] == ("0", "default")
@@ -173,5 +173,5 @@ def test_the_unit_is_said_in_a_refusal(text: str, monkeypatch: pytest.MonkeyPatc
 def test_unknown_variables_come_with_the_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ICEFLEET_BROKERURL", "ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"):
         monkeypatch.setenv(name, "x")
-    assert ("ICEFLEET_BROKERURL", "ICEFLEET_BROKER_URL") in Settings.unknown()
-    assert not {"ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"} & {name for name, _ in Settings.unknown()}
+    assert ("ICEFLEET_BROKERURL", "ICEFLEET_BROKER_URL") in Settings.unknown_variables()
+    assert not {"ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"} & {name for name, _ in Settings.unknown_variables()}

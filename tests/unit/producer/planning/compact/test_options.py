@@ -23,7 +23,7 @@ from pyiceberg.types import (
 
 from producer.common.errors import Reason, Refused
 from producer.model.plan import Rewrite, SortKey, Strategy
-from producer.planning.compact.options import NAMES, JobOrder, Options, Tier, text_of
+from producer.planning.compact.options import OPTION_FIELDS, JobOrder, Options, Tier, encode_options
 from producer.planning.compact.rewrite_options import Thresholds, resolve
 from tests.support.livefiles import metadata, spec
 
@@ -72,7 +72,7 @@ class TestParsing:
     """Options come as text, by the names that users know."""
 
     def test_names_are_those_of_iceberg(self) -> None:
-        assert set(NAMES) == {
+        assert set(OPTION_FIELDS) == {
             "tier",
             "strategy",
             "sort-order",
@@ -91,7 +91,7 @@ class TestParsing:
             "use-starting-sequence-number",
             "remove-dangling-deletes",
         }
-        assert all(field.description for field in NAMES.values())
+        assert all(field.description for field in OPTION_FIELDS.values())
 
     @pytest.mark.parametrize("text", ["134217728", "128MB", "128 MiB", "128m", "0.125gb", "131072K"])
     def test_sizes_have_units(self, text: str) -> None:
@@ -101,7 +101,7 @@ class TestParsing:
     def test_sizes_leave_as_bytes(self) -> None:
         """Workers of the release before know no units."""
         given = {"target-file-size-bytes": "128MB", "min-input-files": 2, "max-file-size-bytes": "many"}
-        assert text_of(given) == {
+        assert encode_options(given) == {
             "target-file-size-bytes": str(128 * MB),
             "min-input-files": "2",
             "max-file-size-bytes": "many",
@@ -197,7 +197,12 @@ class TestParsing:
 
     def test_values_of_python_become_text(self) -> None:
         given = {"rewrite-all": True, "min-input-files": 2, "zorder": ["id", "at"], "tier": Tier.FULL, "where": None}
-        assert text_of(given) == {"rewrite-all": "true", "min-input-files": "2", "zorder": "id,at", "tier": "full"}
+        assert encode_options(given) == {
+            "rewrite-all": "true",
+            "min-input-files": "2",
+            "zorder": "id,at",
+            "tier": "full",
+        }
 
 
 class TestSizes:
