@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 STREAM_BYTES: Final = 4 << 20
 #: The same while only the beginning of a chunk is wanted.
 _PEEK_BYTES: Final = 64 << 10
-#: Rows that are peeked into until all dictionaries have shown: nulls and empty lists have no dictionary.
+#: Rows that are read until all dictionaries have come: nulls and empty lists have no dictionary.
 _PEEK_ROWS: Final = 1 << 20
 #: Values that are decoded at a time where nothing tells how long they may be.
-_BLIND_STEP: Final = 1 << 6
+_UNKNOWN_STEP: Final = 1 << 6
 #: The same where most values are plain: smaller steps would cost noticeably more. Here the bound does not hold at once:
 #: where short values turn into long ones of the dictionary, one step may take so many times the longest value.
 _MIXED_STEP: Final = 1 << 12
@@ -30,17 +30,17 @@ _MIXED_STEP: Final = 1 << 12
 _FIRST_STEP: Final = 1 << 8
 #: What a value takes as an index of a dictionary, at most.
 _INDEX_BYTES: Final = 4
-#: A dictionary in a column chunk of so many bytes is looked at whatever else is there.
-_CHEAP_BYTES: Final = 512 << 10
+#: A dictionary in a column chunk of so many bytes is read whatever else is there.
+_SMALL_CHUNK_BYTES: Final = 512 << 10
 #: Where some rows may be much wider than most, what is decoded at a time takes so many bytes on average, and so many
 #: rows at least. Smaller steps cost noticeably more.
-_WARY_BYTES: Final = 512 << 10
-_WARY_ROWS: Final = 16
-#: A batch of so many rows, or of this part of the most bytes, is worth being one.
-_WORTH_ROWS: Final = 1 << 12
-_WORTH_PART: Final = 4
+_UNEVEN_STEP_BYTES: Final = 512 << 10
+_UNEVEN_STEP_ROWS: Final = 16
+#: A batch of so many rows, or of this part of the bytes that it may have, is large enough.
+_MIN_BATCH_ROWS: Final = 1 << 12
+_MIN_BATCH_PART: Final = 4
 #: What a batch may hold so that Arrow's 32-bit offsets reach.
-_MOST_BYTES: Final = 1 << 30
+_MAX_BYTES: Final = 1 << 30
 
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 #: Of a decimal; offsets and validity of other values take less.
@@ -61,27 +61,17 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         self._bytes_from = source
 
     def batches(
-        self, group: int, columns: Sequence[str], most_bytes: int, most_rows: int, *, added: int = 0
+        self, group: int, columns: Sequence[str], max_bytes: int, max_rows: int, *, added: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group in batches of about ``most_bytes`` in memory at most; a batch has one row at least.
-
-        Only one iteration may go on at a time.
-
-        Args:
-            group: The row group.
-            columns: Names that select columns, as ``iter_batches`` takes them.
-            most_bytes: Bytes of a batch in memory.
-            most_rows: Rows of a batch.
-            added: Bytes that each row takes besides, once the caller has filled in what the file lacks.
-        """
-        most_bytes = min(max(1, most_bytes), _MOST_BYTES)
-        most_step = self._step(group, columns, most_bytes, most_rows, added)
-        step = most_step if most_step > _MIXED_STEP else min(most_step, _FIRST_STEP)
+        """Yield the rows of a row group; see :meth:`workers.formats.format_model.DataFile.batches`."""
+        max_bytes = min(max(1, max_bytes), _MAX_BYTES)
+        max_step = self._step(group, columns, max_bytes, max_rows, added)
+        step = max_step if max_step > _MIXED_STEP else min(max_step, _FIRST_STEP)
         read = self.iter_batches(batch_size=step, row_groups=[group], columns=list(columns), use_threads=False)
         if self._is_even(group, columns):
             yield from (batch for batch in read if batch.num_rows)
             return
-        buffer = _BatchBuffer(most_bytes, most_rows)
+        buffer = _BatchBuffer(max_bytes, max_rows)
         while (batch := next(read, None)) is not None:
             if not batch.num_rows:
                 continue
@@ -90,12 +80,12 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
                 continue
             size = batch.nbytes + added * batch.num_rows
             yield from buffer.add(batch, size)
-            step = min(most_step, 2 * step, max(1, batch.num_rows * most_bytes // max(1, size)))
+            step = min(max_step, 2 * step, max(1, batch.num_rows * max_bytes // max(1, size)))
             self.reader.set_batch_size(step)
         yield from buffer.flush()
 
     def _is_even(self, group: int, columns: Sequence[str]) -> bool:
-        """Whether all rows take the same, so that no batch needs a look at what it takes."""
+        """Return whether all rows take the same, so that no batch must be measured."""
         chunks = self.metadata.row_group(group)
         selected = (
             self.schema.column(leaf)
@@ -104,20 +94,20 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         )
         return all(_width(column) is not None and not column.max_repetition_level for column in selected)
 
-    def _step(self, group: int, columns: Sequence[str], most_bytes: int, most_rows: int, added: int) -> int:
-        """How many rows may be decoded at a time."""
+    def _step(self, group: int, columns: Sequence[str], max_bytes: int, max_rows: int, added: int) -> int:
+        """Return how many rows may be decoded at a time."""
         chunks = self.metadata.row_group(group)
         rows = max(1, chunks.num_rows)
         leaves = [leaf for leaf in range(chunks.num_columns) if _selected(chunks.column(leaf).path_in_schema, columns)]
-        folded = [
+        encoded = [
             leaf for leaf in leaves if _width(self.schema.column(leaf)) is None and not _is_plain(chunks.column(leaf))
         ]
         # No value is longer than the column chunk that its dictionary is in; mostly that is enough to know.
-        longest = {leaf: int(chunks.column(leaf).total_uncompressed_size) for leaf in folded}
-        if rows * sum(longest.values()) > most_bytes:
-            longest = self._longest(group, [leaf for leaf in folded if not _is_mixed(chunks.column(leaf))])
-        # Of each row for certain; of all rows together, in whatever rows they may be.
-        certain, spread, step = added, 0, most_rows
+        longest = {leaf: int(chunks.column(leaf).total_uncompressed_size) for leaf in encoded}
+        if rows * sum(longest.values()) > max_bytes:
+            longest = self._longest(group, [leaf for leaf in encoded if not _is_mixed(chunks.column(leaf))])
+        # Bytes that every row has, and bytes that all rows have together, in whatever rows they may be.
+        row_bytes, spread, step = added, 0, max_rows
         for leaf in leaves:
             chunk, column = chunks.column(leaf), self.schema.column(leaf)
             width: int | None = _width(column)
@@ -125,23 +115,23 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
                 spread += chunk.total_uncompressed_size
                 width = 0 if _is_plain(chunk) else longest.get(leaf)
             if width is None:
-                blind = _MIXED_STEP if _is_mixed(chunk) else _BLIND_STEP
-                blind = max(blind, most_bytes // max(1, chunk.total_uncompressed_size))
-                step = min(step, max(1, blind * rows // max(rows, chunk.num_values)))
+                values = _MIXED_STEP if _is_mixed(chunk) else _UNKNOWN_STEP
+                values = max(values, max_bytes // max(1, chunk.total_uncompressed_size))
+                step = min(step, max(1, values * rows // max(rows, chunk.num_values)))
             elif column.max_repetition_level:
                 spread += chunk.num_values * (width + _OFFSET_WIDTH)
             else:
-                certain += width + _OFFSET_WIDTH
-        step = min(step, most_bytes // max(1, certain))
-        if spread > most_bytes:
+                row_bytes += width + _OFFSET_WIDTH
+        step = min(step, max_bytes // max(1, row_bytes))
+        if spread > max_bytes:
             mean = max(1, spread // rows)
-            step = min(step, max(_WARY_BYTES // mean, min(_WARY_ROWS, most_bytes // mean)))
+            step = min(step, max(_UNEVEN_STEP_BYTES // mean, min(_UNEVEN_STEP_ROWS, max_bytes // mean)))
         return max(1, step)
 
     def _longest(self, group: int, leaves: Sequence[int]) -> dict[int, int]:
-        """Bytes of the longest value in the dictionary of each leaf; without those that show none.
+        """Return the bytes of the longest value in the dictionary of each leaf that has one.
 
-        A dictionary comes before the values of its column chunk, and Arrow gives it away with the first of them.
+        A dictionary comes before the values of its column chunk, and Arrow returns it with the first of them.
         """
         chunks = self.metadata.row_group(group)
         # Of deltas dictionaries tell nothing, and Arrow does not make dictionaries of them.
@@ -169,28 +159,28 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
 class _BatchBuffer:
     """Combines small batches."""
 
-    def __init__(self, most_bytes: int, most_rows: int) -> None:
-        self._most_bytes = most_bytes
-        self._most_rows = most_rows
-        self._waiting: list[pa.RecordBatch] = []
+    def __init__(self, max_bytes: int, max_rows: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_rows = max_rows
+        self._buffer: list[pa.RecordBatch] = []
         self._bytes = 0
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
         """Add a batch; yield what is large enough, and what would grow too large with it."""
-        if self._bytes + size > self._most_bytes or self._rows + batch.num_rows > self._most_rows:
+        if self._bytes + size > self._max_bytes or self._rows + batch.num_rows > self._max_rows:
             yield from self.flush()
-        self._waiting.append(batch)
+        self._buffer.append(batch)
         self._bytes += size
         self._rows += batch.num_rows
-        if self._rows >= _WORTH_ROWS or self._bytes >= self._most_bytes // _WORTH_PART:
+        if self._rows >= _MIN_BATCH_ROWS or self._bytes >= self._max_bytes // _MIN_BATCH_PART:
             yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is buffered."""
-        waiting, self._waiting, self._bytes, self._rows = self._waiting, [], 0, 0
-        if waiting:
-            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+        buffered, self._buffer, self._bytes, self._rows = self._buffer, [], 0, 0
+        if buffered:
+            yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
 
 
 def _selected(path: str, columns: Sequence[str]) -> bool:
@@ -198,7 +188,7 @@ def _selected(path: str, columns: Sequence[str]) -> bool:
 
 
 def _width(column: pq.ColumnSchema) -> int | None:
-    """Bytes of a value, None where values have bytes of their own."""
+    """Return the bytes of a value; None where each value has its own."""
     if column.physical_type == "BYTE_ARRAY":
         return _DECIMAL_WIDTH if column.logical_type.type == "DECIMAL" else None
     if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
@@ -208,7 +198,7 @@ def _width(column: pq.ColumnSchema) -> int | None:
 
 
 def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether values take no more bytes than the pages that they are in."""
+    """Return whether values take no more bytes than the pages that they are in."""
     folding = ("DICTIONARY", "DELTA_BYTE_ARRAY")
     return not chunk.has_dictionary_page and not any(
         kind in encoding for encoding in chunk.encodings for kind in folding
@@ -216,13 +206,13 @@ def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _is_mixed(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether most values are not from a dictionary, though there is one: a large one, dear to look at."""
+    """Return whether most values are not from a dictionary, though there is one: a large one, expensive to read."""
     size = int(chunk.total_uncompressed_size)
-    return size > _INDEX_BYTES * chunk.num_values and size > _CHEAP_BYTES
+    return size > _INDEX_BYTES * chunk.num_values and size > _SMALL_CHUNK_BYTES
 
 
 def _dictionaries(array: pa.Array) -> Iterator[pa.Array]:
-    """The dictionaries in an array, in the order of its leaves."""
+    """Yield the dictionaries in an array, in the order of its leaves."""
     if isinstance(array, pa.ExtensionArray):
         yield from _dictionaries(array.storage)
     elif pa.types.is_dictionary(array.type):

@@ -15,7 +15,7 @@ from producer.model.staged import StagedDeleteFile
 from workers.arrow.schema import FIELD_ID
 from workers.formats.format_model import Positions
 from workers.formats.parquet.data_file_writer import ParquetFileWriter
-from workers.formats.parquet.write_properties import delete_compression
+from workers.formats.parquet.write_properties import compression
 from workers.formats.position_deletes import FILE_PATH_ID, POS_ID
 
 _ROW_GROUP_ROWS: Final = 1_000_000
@@ -56,7 +56,7 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
 
     def __init__(self, io: FileIO, path: str, properties: Mapping[str, str]) -> None:
         super().__init__(io, path)
-        self._codec, self._level = delete_compression(properties)
+        self._codec, self._level = compression(properties, ("write.delete.parquet", "write.parquet"))
         # What waits for its row group.
         self._buffer: list[tuple[str, Positions]] = []
         self._buffered = 0

@@ -11,7 +11,7 @@ to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-si
 Parquet's footer and page index alone: metrics follow ``write.metadata.metrics.*``.
 
 UUID columns have no statistics in the footer, whatever the table says. Parquet orders UUIDs as bytes, Iceberg's Java
-implementation compares them as pairs of signed numbers and skips row groups that hold what it looks for.
+implementation compares them as pairs of signed numbers and skips row groups that have the values it wants.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ _MIN_FILTER_BYTES: Final = 32
 _SAMPLED_ROWS: Final = 1 << 16
 
 
-def data_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return Arrow's codec and level for data files.
+def compression(properties: Mapping[str, str], prefixes: Sequence[str] = ("write.parquet",)) -> tuple[str, int | None]:
+    """Return Arrow's codec and level.
 
-    ``write.parquet.compression-codec`` and ``-level`` choose them; without, it is zstd at level 3, as in Iceberg.
-
-    Raises:
-        ValueError: the codec or its level does not exist.
-    """
-    return _compression(properties, "write.parquet")
-
-
-def delete_compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return Arrow's codec and level for delete files.
-
-    ``write.delete.parquet.compression-codec`` and ``-level`` come first, then the same of ``write.parquet``, then zstd
-    at level 3, as in Iceberg.
+    ``compression-codec`` and ``compression-level`` under the first prefix that has them choose these; without, it is
+    zstd at level 3, as in Iceberg.
 
     Raises:
         ValueError: the codec or its level does not exist.
     """
-    return _compression(properties, "write.delete.parquet", "write.parquet")
+    name = _property(properties, prefixes, "compression-codec") or "zstd"
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
+    level = _property(properties, prefixes, "compression-level")
+    if level is None or codec not in _CODECS_WITH_LEVELS:
+        return codec, _USUAL_LEVELS.get(codec)
+    try:
+        pa.Codec(codec, compression_level=int(level))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"the Parquet compression codec {name} has no level {level}") from error
+    return codec, int(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class BloomFilterOptions:
     """The Bloom filter of one column, as Arrow is asked for it."""
 
     false_positives: float
-    #: How many values can be told apart within the bytes that a filter may have, or as many as the table says.
+    #: Distinct values that a filter of the largest size distinguishes, or as many as the table says.
     distinct: int
     #: Whether there may be more values than rows.
     repeated: bool
@@ -94,17 +94,12 @@ class BloomFilterOptions:
 class WriteProperties:
     """Codec, pages, dictionaries, statistics and Bloom filters of a file."""
 
-    codec: str
-    level: int | None
+    #: Arguments of ``pyarrow.parquet.ParquetWriter`` that do not depend on what is written.
+    fixed: Mapping[str, Any]
     page_bytes: int
-    page_rows: int
-    page_version: str
     dictionary: bool
-    dictionary_bytes: int
     #: Paths of all columns.
     paths: tuple[str, ...]
-    #: Paths of columns with statistics; None for all.
-    statistics: tuple[str, ...] | None
     #: By path.
     filters: Mapping[str, BloomFilterOptions]
 
@@ -115,34 +110,42 @@ class WriteProperties:
         Raises:
             ValueError: a property has a value that it cannot have; the text names it.
         """
-        codec, level = data_compression(properties)
+        codec, level = compression(properties)
         version = properties.get(f"{_PREFIX}page-version", "v1").lower()
         if version not in _PAGE_VERSIONS:
             raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
         named = {str(schema.find_column_name(column.field_id)): column for column in columns}
-        unwanted = {
+        without_statistics = {
             column.path
             for name, column in named.items()
             if isinstance(schema.find_type(column.field_id), UUIDType)
             or not _flag(properties, "stats-enabled", name, True)
         }
-        return cls(
-            codec,
-            level,
-            _positive(properties, "page-size-bytes", 1 << 20),
-            _positive(properties, "page-row-limit", 20_000),
-            _PAGE_VERSIONS[version],
-            properties.get("parquet.enable.dictionary", "true").lower() == "true",
-            _positive(properties, "dict-size-bytes", 2 << 20),
-            tuple(column.path for column in columns),
-            tuple(column.path for column in columns if column.path not in unwanted) if unwanted else None,
-            {
-                column.path: _filter(properties, name, repeated=column.indexes is None)
-                for name, column in named.items()
-                # Arrow has none for truth values.
-                if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
-            },
-        )
+        filters = {
+            column.path: _filter(properties, name, repeated=column.indexes is None)
+            for name, column in named.items()
+            # Arrow has none for truth values.
+            if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
+        }
+        paths = tuple(column.path for column in columns)
+        page_bytes = _positive(properties, "page-size-bytes", 1 << 20)
+        fixed = {
+            "compression": codec,
+            "compression_level": level,
+            "data_page_size": page_bytes,
+            "max_rows_per_page": _positive(properties, "page-row-limit", 20_000),
+            "data_page_version": _PAGE_VERSIONS[version],
+            "dictionary_pagesize_limit": _positive(properties, "dict-size-bytes", 2 << 20),
+            "write_statistics": [path for path in paths if path not in without_statistics]
+            if without_statistics
+            else True,
+            "bloom_filter_options": {
+                path: {"ndv": options.distinct, "fpp": options.false_positives} for path, options in filters.items()
+            }
+            or None,
+        }
+        dictionary = properties.get("parquet.enable.dictionary", "true").lower() == "true"
+        return cls(fixed, page_bytes, dictionary, paths, filters)
 
     def options(self, table: pa.Table) -> dict[str, Any]:
         """Return the layout as arguments of ``pyarrow.parquet.ParquetWriter``.
@@ -150,40 +153,30 @@ class WriteProperties:
         Args:
             table: The first row group; the larger its values, the more often the size of a page is checked.
         """
-        filters = {
-            path: {"ndv": wanted.distinct, "fpp": wanted.false_positives} for path, wanted in self.filters.items()
-        }
         return {
-            "compression": self.codec,
-            "compression_level": self.level,
-            "data_page_size": self.page_bytes,
-            "max_rows_per_page": self.page_rows,
-            "data_page_version": self.page_version,
+            **self.fixed,
             "use_dictionary": self._dictionaries(table) if self.dictionary else False,
-            "dictionary_pagesize_limit": self.dictionary_bytes,
-            "write_statistics": True if self.statistics is None else list(self.statistics),
             "write_batch_size": self._check_interval(table),
-            "bloom_filter_options": filters or None,
         }
 
+    def filter_bytes(self, rows: int) -> int:
+        """Return the bytes that Bloom filters add to a row group of so many rows, at most."""
+        return sum(options.size(rows) for options in self.filters.values())
+
     def _dictionaries(self, table: pa.Table) -> list[str]:
-        """Columns with dictionaries: those whose values repeat. Of others Arrow writes values and indexes."""
+        """Return the paths of columns whose values repeat; of others Arrow would write values and indexes."""
         rows = table.slice(0, _SAMPLED_ROWS)
         without = {column.name for column in rows.schema if not _repeats(rows.column(column.name))}
         return [path for path in self.paths if path not in without]
 
-    def filter_bytes(self, rows: int) -> int:
-        """Return the bytes that Bloom filters add to a row group of so many rows, at most."""
-        return sum(wanted.size(rows) for wanted in self.filters.values())
-
     def _check_interval(self, table: pa.Table) -> int:
-        """How many values may be added to a page before its size is looked at."""
+        """Return how many values may be added to a page before its size is checked."""
         largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
         return int(min(_CHECK_VALUES, max(1, self.page_bytes // max(1, largest))))
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:
-    """Whether a dictionary of the values, and their indexes, take less than the values; so for what is nested."""
+    """Return whether a dictionary of the values, and their indexes, take less than the values; True if nested."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type) or not len(column):
@@ -194,20 +187,20 @@ def _repeats(column: pa.ChunkedArray) -> bool:
 
 
 def _bytes(values: pa.Array | pa.ChunkedArray) -> int:
-    """What values take in a page: texts have their length before them."""
+    """Return the bytes that values take in a page: texts have their length before them."""
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
         return int(pc.sum(pc.binary_length(values)).as_py() or 0) + 4 * len(values)
     return int(values.type.bit_width // 8 * len(values))
 
 
 def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> BloomFilterOptions:
-    most = _positive(properties, "bloom-filter-max-bytes", 1 << 20)
+    max_bytes = _positive(properties, "bloom-filter-max-bytes", 1 << 20)
     key = f"{_PREFIX}bloom-filter-fpp.column.{name}"
     false_positives = _number(properties, key, 0.01)
     if not 0 < false_positives < 1:
         raise ValueError(f"{key} is {properties[key]}, not between 0 and 1")
     # Java's writer takes the power of two that is not above the limit, too.
-    bits = 8 << max(_MIN_FILTER_BYTES, most).bit_length() - 1
+    bits = 8 << max(_MIN_FILTER_BYTES, max_bytes).bit_length() - 1
     room = max(1, int(-bits * math.log(1 - false_positives ** (1 / 8)) / 8))
     return BloomFilterOptions(
         false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated
@@ -232,21 +225,6 @@ def _number(properties: Mapping[str, str], key: str, default: float) -> float:
         raise ValueError(f"{key} is {properties[key]}, not a number") from error
 
 
-def _compression(properties: Mapping[str, str], *prefixes: str) -> tuple[str, int | None]:
-    name = _property(properties, prefixes, "compression-codec") or "zstd"
-    codec = _CODECS.get(name.lower())
-    if codec is None:
-        raise ValueError(f"the Parquet compression codec {name} is not one of {', '.join(_CODECS)}")
-    level = _property(properties, prefixes, "compression-level")
-    if level is None or codec not in _CODECS_WITH_LEVELS:
-        return codec, _USUAL_LEVELS.get(codec)
-    try:
-        pa.Codec(codec, compression_level=int(level))
-    except (ValueError, OSError) as error:
-        raise ValueError(f"the Parquet compression codec {name} has no level {level}") from error
-    return codec, int(level)
-
-
-def _property(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> str | None:
+def _property(properties: Mapping[str, str], prefixes: Sequence[str], name: str) -> str | None:
     """Return the property under the first prefix that has it."""
     return next((properties[key] for prefix in prefixes if (key := f"{prefix}.{name}") in properties), None)

@@ -23,7 +23,7 @@ from producer.planning.planner import check_request
 from tasks.testing import StreamTable
 from workers.arrow.schema import arrow_schema, column_descriptors
 from workers.formats.metrics import modes_of
-from workers.formats.parquet.write_properties import WriteProperties, delete_compression
+from workers.formats.parquet.write_properties import WriteProperties, compression
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", StringType(), required=False))
 BOTH = (Operation.CONVERT, Operation.COMPACT)
@@ -160,7 +160,7 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     columns = column_descriptors(arrow_schema(SCHEMA))
     read = {
         Operation.COMPACT: lambda: (WriteProperties.of(properties, SCHEMA, columns), modes_of(SCHEMA, properties)),
-        Operation.CONVERT: lambda: delete_compression(properties),
+        Operation.CONVERT: lambda: compression(properties, ("write.delete.parquet", "write.parquet")),
     }
     table = with_properties(plain, **properties)
     for operation, parse in read.items():
