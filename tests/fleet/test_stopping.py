@@ -76,6 +76,7 @@ def test_a_worker_leaves_nothing(fleet: LocalFleet, warm: bool, signals: int) ->
     assert fleet.processes.ended("worker") == 0
     assert not jvm.is_running()
     assert _left(fleet) == []
+    assert "Traceback" not in fleet.processes.log("worker").read_text()
     assert "py4j" not in fleet.processes.log("worker").read_text()
     assert "Closing down clientserver" not in fleet.processes.log("worker").read_text()
 

@@ -136,6 +136,8 @@ def close() -> None:
 
 def end() -> None:
     """End the JVM at once, also one that is being started: this process is about to end without ``atexit``."""
+    # Other threads may be talking to the JVM. py4j logs their broken connections with the root logger.
+    logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
     started = psutil.Process().children(recursive=True)
     for stop in (psutil.Process.terminate, psutil.Process.kill):
         for process in filter(_is_running, started):
