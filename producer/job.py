@@ -24,6 +24,9 @@ from typing import Protocol
 
 from icefleet_main import hidden
 
+#: Called with the units that are done, all units, and a few words on the current work.
+ProgressCallback = Callable[[int, int, str], None]
+
 _REPORT_POLLS = 10
 _REPORT_INTERVAL = 0.1  # seconds
 
@@ -235,10 +238,6 @@ class Job:
         if self._request is None and not self._registry.knows(self.id):
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is known of {self.id}: it committed nothing, or it never was.")
         return self._registry.report(self.id)  # it may have ended between the first look and this one
-
-
-#: Called with the units that are done, all units, and a few words on the current work.
-ProgressCallback = Callable[[int, int, str], None]
 
 
 class Engine(Protocol):

@@ -1,9 +1,8 @@
 """Leases of units in Redis: which worker works on which unit.
 
-A worker renews its lease while it works. The lease shows people who holds a unit, how far the unit is and when its
-worker was last seen, and it keeps a unit whose message came twice from being worked on twice. Correctness does not
-depend on it: a unit may run twice, and the first staged record counts. All times are by the clock of Redis, so machines
-whose clocks differ agree.
+A worker renews its lease while it works. A lease shows who holds a unit, its progress and when its worker was last
+seen, and keeps a unit whose message came twice from running twice. Correctness does not depend on it: the first staged
+record of a unit counts. All times are by the clock of Redis, since those of machines differ.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from producer.broker.connections import redis_at
 from producer.common.settings import Settings
@@ -144,14 +143,11 @@ class Leases:
             self._redis.eval(_RELEASE, 1, _key(job), task, token)
 
     def holders_of(self, job: str, units: dict[str, tuple[int, str]]) -> tuple[Holder, ...]:
-        """Return the holders of a job's units.
+        """Return the holders of a job's units by unit number; none if Redis does not answer.
 
         Args:
             job: The job.
             units: Number and partition of each unit, by the id of its task; leases of other units are left out.
-
-        Returns:
-            The holders by unit number; none if Redis does not answer, since progress is shown without it.
         """
         if not self or not units:
             return ()
@@ -169,25 +165,14 @@ class Leases:
 
 
 def expire_lease(broker: redis.Redis, job: str, task: str) -> None:
-    """Let a lease expire without a second check because its worker is dead.
-
-    A lease that is renewed all the same stays.
-    """
+    """Let a lease expire without a second check because its worker is dead; one that is renewed nevertheless stays."""
     broker.eval(_EXPIRE, 1, _key(job), task)
 
 
-def _holder(unit: int, partition: str, lease: dict[str, float | str], now: float) -> Holder:
-    seen = float(lease["seen"])
-    return Holder(
-        unit=unit,
-        partition=partition,
-        worker=str(lease["worker"]),
-        since=float(lease["since"]),
-        seen=seen,
-        silent=max(now - seen, 0.0),
-        files_done=int(lease["files_done"]),
-        files=int(lease["files"]),
-    )
+def _holder(unit: int, partition: str, lease: dict[str, Any], now: float) -> Holder:
+    since, seen = float(lease["since"]), float(lease["seen"])
+    files_done, files = int(lease["files_done"]), int(lease["files"])
+    return Holder(unit, partition, lease["worker"], since, seen, max(now - seen, 0.0), files_done, files)
 
 
 def _key(job: str) -> str:

@@ -76,13 +76,8 @@ class Messenger:
         """Send the tasks that stage units, to the queue of their operation."""
         labels = {unit.number: unit.label for unit in plan.units}
         for unit in units:
-            arguments = {
-                "table": plan.request.table,
-                "partition": labels[unit],
-                "job": plan.request.job,
-                "round": plan.round,
-                "unit": unit,
-            }
+            request = {"table": plan.request.table, "partition": labels[unit], "job": plan.request.job}
+            arguments = {**request, "round": plan.round, "unit": unit}
             self._send(STAGING[plan.request.operation], arguments, unit_id(plan, unit), plan.location)
 
     def commit(self, job: str, location: str) -> None:
@@ -101,8 +96,8 @@ class Messenger:
 class QueueInspector:
     """Reads once which tasks the broker holds: messages that wait, and delivered ones that are not acknowledged.
 
-    Redis loses messages silently: with the second before a power cut, when a worker dies between taking a message and
-    noting that it did, or when it is full. A task that is in none of these places is lost.
+    Redis loses messages silently: in a power cut, when a worker dies between taking a message and recording that, or
+    when it is full. A task that is in none of these places is lost.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -48,21 +48,14 @@ ALL_OR_NOTHING = click.option(
 NO_WAIT = click.option("--no-wait", is_flag=True, help="Enqueue, print the job's id, and return.")
 
 
-def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Combine decorators into one, in their order."""
-
-    def decorate(command: F) -> F:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
+def table_options(command: F) -> F:
+    """Add the options that say what to work on."""
+    return TABLE(CATALOG(BRANCH(WHERE(command))))
 
 
-#: Options that say what to work on.
-TABLE_OPTIONS = combine(TABLE, CATALOG, BRANCH, WHERE)
-#: Options that say how to run a job.
-RUN_OPTIONS = combine(ALL_OR_NOTHING, NO_WAIT, JSON)
+def run_options(command: F) -> F:
+    """Add the options that say how to run a job."""
+    return ALL_OR_NOTHING(NO_WAIT(JSON(command)))
 
 
 def require_redis(fleet: Fleet) -> Fleet:
@@ -76,7 +69,7 @@ def require_redis(fleet: Fleet) -> Fleet:
 
 
 def find_fleet(fleet: Fleet) -> tuple[Fleet, bool]:
-    """Return a fleet to read from, and whether its Redis is away: then storage alone is read, with a warning."""
+    """Return a fleet to read from, and whether its Redis is away: then only storage is read, with a warning."""
     try:
         return require_redis(fleet), False
     except Refused as error:
@@ -86,7 +79,7 @@ def find_fleet(fleet: Fleet) -> tuple[Fleet, bool]:
 
 @contextmanager
 def suggest_table(catalog: str, table: str | None) -> Iterator[None]:
-    """If a table is unknown, name the nearest one in the error."""
+    """Add the nearest table to the error if a table is unknown."""
     try:
         yield
     except Refused as error:
@@ -97,7 +90,7 @@ def suggest_table(catalog: str, table: str | None) -> Iterator[None]:
 
 
 def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
-    """Submit a request and exit with the status of its end; or, without waiting, print the job's id."""
+    """Submit a request, and exit with the job's exit status; or, without waiting, print the job's id."""
     try:
         fleet = Fleet()
         if no_wait and fleet.settings.local:
@@ -134,7 +127,13 @@ def failure_text(error: Exception) -> str:
     return f"{line} ({type(error).__name__}){hint}"
 
 
-def dry_run(request: Request, show_plan: Callable[[PlanWithUnits], None], *, as_json: bool) -> None:
+def dry_run(
+    request: Request,
+    columns: Sequence[render.UnitColumn],
+    summarize: Callable[[PlanWithUnits], Iterator[str]],
+    *,
+    as_json: bool,
+) -> None:
     """Plan a request and show the plan; nothing is written."""
     with suggest_table(request.catalog, request.table):
         planned = Fleet().plan_request(request)
@@ -142,12 +141,11 @@ def dry_run(request: Request, show_plan: Callable[[PlanWithUnits], None], *, as_
         # Without the fields that identify a plan of a job: no job has this plan.
         print_json(
             planned.plan.model_dump(
-                mode="json",
-                exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True},
+                mode="json", exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True}
             )
         )
     else:
-        show_plan(planned)
+        render.show_plan(planned.plan, columns, summarize(planned))
 
 
 def show(report: Report, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from producer.cli.common import RUN_OPTIONS, TABLE_OPTIONS, F, dry_run, run
-from producer.cli.render import UnitColumn, show_plan
+from producer.cli.common import F, dry_run, run, run_options, table_options
+from producer.cli.render import UnitColumn
 from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Operation, Request
@@ -16,7 +16,7 @@ from producer.planning.compact.options import OPTION_FIELDS, encode_options
 from producer.planning.compact.planner import expected_files
 from producer.planning.units import PlanWithUnits
 
-#: Bytes: a smaller target without a unit is taken for a mistake.
+#: Bytes. A smaller target without a unit is likely a mistake.
 _MIN_TARGET: Final = 1 << 16
 _COLUMNS: Final = (
     UnitColumn("files", lambda unit: f"{unit.files:,}"),
@@ -41,10 +41,10 @@ def _option_flags(command: F) -> F:
 
 
 @click.command()
-@TABLE_OPTIONS
+@table_options
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done and why; nothing is written.")
 @_option_flags
-@RUN_OPTIONS
+@run_options
 def compact(
     table: str,
     catalog: str,
@@ -84,7 +84,7 @@ def compact(
         options=options,
     )
     if is_dry_run:
-        dry_run(request, _show_plan, as_json=as_json)
+        dry_run(request, _COLUMNS, _summary, as_json=as_json)
     else:
         run(request, no_wait=no_wait, as_json=as_json)
 
@@ -94,10 +94,6 @@ def _check_unit(size: str | None) -> None:
     if size is not None and size.strip().isdigit() and int(size) < _MIN_TARGET:
         sentence = f"--target-file-size-bytes {size} is {size} bytes: write {size}MB, or {size}b if that is meant."
         raise Refused(Reason.USAGE, sentence)
-
-
-def _show_plan(planned: PlanWithUnits) -> None:
-    show_plan(planned.plan, _COLUMNS, _summary(planned))
 
 
 def _summary(planned: PlanWithUnits) -> Iterator[str]:

@@ -7,12 +7,10 @@ from typing import Final
 
 import click
 
-from producer.cli.common import JSON, RUN_OPTIONS, TABLE_OPTIONS, dry_run, run
-from producer.cli.render import UnitColumn, show_plan
+from producer.cli.common import JSON, dry_run, run, run_options, table_options
+from producer.cli.render import UnitColumn
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Request
-from producer.model.plan import Plan
-from producer.planning.units import PlanWithUnits
 
 _COLUMNS: Final = (
     UnitColumn("files", lambda unit: f"{unit.files:,}"),
@@ -24,7 +22,7 @@ _COLUMNS: Final = (
 
 
 @click.command()
-@TABLE_OPTIONS
+@table_options
 @JSON
 def plan(table: str, catalog: str, branch: str, where: str | None, as_json: bool) -> None:
     """Show what a conversion of TABLE would do. Nothing is written. (Of a compaction: icefleet compact --dry-run.)
@@ -33,12 +31,12 @@ def plan(table: str, catalog: str, branch: str, where: str | None, as_json: bool
     Example:
       icefleet plan db.events --where "day >= '2024-05-01'"
     """
-    dry_run(Request.new(table, catalog=catalog, branch=branch, where=where), _show_plan, as_json=as_json)
+    dry_run(Request.new(table, catalog=catalog, branch=branch, where=where), _COLUMNS, _summary, as_json=as_json)
 
 
 @click.command()
-@TABLE_OPTIONS
-@RUN_OPTIONS
+@table_options
+@run_options
 def convert(
     table: str, catalog: str, branch: str, where: str | None, all_or_nothing: bool, no_wait: bool, as_json: bool
 ) -> None:
@@ -59,11 +57,8 @@ def convert(
     run(request, no_wait=no_wait, as_json=as_json)
 
 
-def _show_plan(planned: PlanWithUnits) -> None:
-    show_plan(planned.plan, _COLUMNS, _summary(planned.plan))
-
-
-def _summary(plan: Plan) -> Iterator[str]:
+def _summary(planned: PlanWithUnits) -> Iterator[str]:
+    plan = planned.plan
     kind = "deletion vectors" if plan.format_version >= 3 else "position delete files"
     leaving = sum(r.complete for r in plan.retirements)
     staying = len(plan.retirements) - leaving

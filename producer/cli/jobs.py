@@ -73,18 +73,7 @@ class JobLine:
 
     def as_json(self) -> dict[str, object]:
         """Return the line as a JSON object."""
-        return {
-            "job": self.job,
-            "table": self.table,
-            "catalog": self.catalog,
-            "operation": self.operation,
-            "status": self.status,
-            "done": self.done,
-            "units": self.units,
-            "started": self.started_text or None,
-            "seconds": self.seconds,
-            "reason": self.reason,
-        }
+        return asdict(self) | {"started": self.started_text or None}
 
 
 def job_lines(jobs: Iterable[Job], *, limit: int, statuses: Collection[str] = ()) -> list[JobLine]:
