@@ -128,10 +128,7 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         ("name or service not known", "nodename nor servname", "name resolution", "no address associated"),
         "no host of that name is known here: check the name, or the DNS of this machine",
     ),
-    (
-        ("refused",),
-        "nothing listens there: is it running, at this port and on this address (bind in redis.conf)?",
-    ),
+    (("refused",), "nothing listens there: is it running, at this port and on this address (bind in redis.conf)?"),
     (("no such transport",), "no broker goes by that scheme: write an address such as redis://localhost:6379/0"),
 )
 _SPEAKS_NO_TLS: Final = "it seems to speak no TLS at this port: write redis://, or name its port for TLS"

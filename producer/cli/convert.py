@@ -11,6 +11,7 @@ from producer.cli.common import JSON, dry_run, run, run_options, table_options
 from producer.cli.render import UnitColumn
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Request
+from producer.planning.units import PlanWithUnits
 
 _COLUMNS: Final = (
     UnitColumn("files", lambda unit: f"{unit.files:,}"),

@@ -118,7 +118,6 @@ CODECS: Final[Mapping[str, Codec]] = {
     "zstandard": Codec(_compress_zstandard, _decompress_zstandard),
     "bzip2": Codec(lambda block, level: bz2.compress(block), _decompress_with(bz2.BZ2Decompressor)),
     "xz": Codec(
-        lambda block, level: lzma.compress(block),
-        _decompress_with(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+        lambda block, level: lzma.compress(block), _decompress_with(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY))
     ),
 }

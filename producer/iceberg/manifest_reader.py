@@ -32,9 +32,7 @@ _FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
 _MANIFEST_FIRST_ROW_ID: Final = len(MANIFEST_LIST_FILE_SCHEMAS[3].fields) - 1
 
 _LIST_READER: Final = AvroReader(
-    MANIFEST_LIST_FILE_SCHEMAS[3],
-    types={-1: ManifestFile, 508: PartitionFieldSummary},
-    enums={517: ManifestContent},
+    MANIFEST_LIST_FILE_SCHEMAS[3], types={-1: ManifestFile, 508: PartitionFieldSummary}, enums={517: ManifestContent}
 )
 _ENTRY_READER: Final = AvroReader(
     MANIFEST_ENTRY_SCHEMAS[3],

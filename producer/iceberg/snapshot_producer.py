@@ -8,13 +8,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from pyiceberg.manifest import (
-    MANIFEST_LIST_FILE_SCHEMAS,
-    DataFileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-)
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary

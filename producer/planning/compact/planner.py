@@ -29,14 +29,7 @@ from producer.planning.compact.file_groups import (
 from producer.planning.compact.options import Options
 from producer.planning.compact.rewrite_options import resolve
 from producer.planning.partition_filter import PartitionFilter
-from producer.planning.units import (
-    PartitionOrder,
-    PlanWithUnits,
-    UnitBuilder,
-    bundle,
-    bundle_label,
-    refusal_summary,
-)
+from producer.planning.units import PartitionOrder, PlanWithUnits, UnitBuilder, bundle, bundle_label, refusal_summary
 
 
 class CompactionPlanner:
