@@ -68,7 +68,7 @@ def fleet(whole_fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFlee
 def battered(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet that each test may leave in pieces; its sweeper is quick."""
     quick = {"sweep_seconds": 1, "lease_seconds": 6}
-    fleet = LocalFleet(tmp_path_factory.mktemp("chaos"), **SMALL, **quick, max_attempts=ATTEMPTS)
+    fleet = LocalFleet(tmp_path_factory.mktemp("chaos"), spark=False, **SMALL, **quick, max_attempts=ATTEMPTS)
     try:
         fleet.start_redis()
         yield fleet

@@ -21,7 +21,7 @@ class GuardedFleet(LocalFleet):
     """One whose Redis is configured as deploy/redis.conf and deploy/users.acl say, but for places and password."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, **SMALL, sweep_seconds=2)
+        super().__init__(root, spark=False, **SMALL, sweep_seconds=2)
         self.etc = root / "etc"
         self.etc.mkdir()
         query = f"ssl_cert_reqs=required&ssl_ca_certs={self.etc}/ca.crt"

@@ -42,11 +42,13 @@ class LocalFleet:
 
     Args:
         root: Folder for all of it.
+        spark: Whether workers start their Spark session in advance, as they do in production.
         settings: ``ICEFLEET_…`` variables without their prefix, in lower case; for processes and for this one.
     """
 
-    def __init__(self, root: Path, **settings: object) -> None:
+    def __init__(self, root: Path, *, spark: bool = True, **settings: object) -> None:
         self.root = root
+        self.spark = spark
         self.processes = Processes(root)
         self.redis_port = free_port()
         self.flower_port = free_port()
@@ -191,7 +193,8 @@ class LocalFleet:
     def start_worker(self, name: str, *arguments: str, **environment: str) -> None:
         """Start a worker, by default one that does the heavy work."""
         serves = arguments or ("--queues", "convert,compact", "--concurrency", "1")
-        command = ["icefleet", "worker", *serves, "--name", f"{name}@%h"]
+        program = ["icefleet"] if self.spark else [sys.executable, "-m", "tests.fleet.worker_without_spark"]
+        command = [*program, "worker", *serves, "--name", f"{name}@%h"]
         self.processes.start(name, command, self.environment | environment)
 
     def start_committer(self, name: str = "committer", *arguments: str) -> None:

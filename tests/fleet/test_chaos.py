@@ -89,7 +89,7 @@ def test_a_worker_that_is_asked_to_stop_ends_its_unit(fleet: LocalFleet) -> None
     fleet.start_worker("green")
     fleet.answering("green", "committer")
     job = case.start()
-    fleet.attempt(job.id, 0)  # its Spark session takes seconds to start
+    fleet.attempt(job.id, 0)
     fleet.processes.terminate("green")
     assert fleet.processes.ended("green", 120) == 0
     report = case.ended(job)

@@ -34,7 +34,7 @@ PROMISED = 120.0
 def mortal(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet that sees soon that a worker is dead."""
     fleet = LocalFleet(
-        tmp_path_factory.mktemp("dead"), **SMALL, sweep_seconds=SWEEP, max_attempts=3, lease_seconds=LEASE
+        tmp_path_factory.mktemp("dead"), spark=False, **SMALL, sweep_seconds=SWEEP, max_attempts=3, lease_seconds=LEASE
     )
     try:
         fleet.start_redis()

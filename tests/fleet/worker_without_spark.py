@@ -1,0 +1,14 @@
+"""``icefleet`` whose workers start a Spark session when a unit needs one, and none in advance.
+
+Starting one takes 13 seconds of processor time, in each child that a worker starts. Tests that kill and restart workers
+have small units, which are done without Spark whether there is a session or not.
+"""
+
+from __future__ import annotations
+
+from producer.cli.main import main
+from tasks import child_process
+
+if __name__ == "__main__":
+    child_process.Child._warm = lambda self: None  # type: ignore[method-assign]
+    main()
