@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,14 +39,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     By itself xdist starts with the files of most tests, and ends with one process waiting for the other, which has
     begun on the one test that takes minutes (`--no-loadscope-reorder` turns that off).
     """
-    files: dict[str, list[pytest.Item]] = defaultdict(list)
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        files[item.nodeid.partition("::")[0]].append(item)
-    long = [name for name, tests in files.items() if any(test.get_closest_marker("timeout") for test in tests)]
-    fleets = [name for name in files if name not in long and name.startswith("tests/fleet/")]
-    others = [name for name in files if name not in long and name not in fleets]
+        groups[group_of(item.nodeid)].append(item)
+        if "whole_fleet" in getattr(item, "fixturenames", ()) and group_of(item.nodeid) != "the whole fleet":
+            raise pytest.UsageError(f"add the file of {item.nodeid} to WHOLE_FLEET in tests/conftest.py")
+    long = [name for name, tests in groups.items() if any(test.get_closest_marker("timeout") for test in tests)]
+    fleets = [name for name in groups if name not in long and (name.startswith("tests/fleet/") or "/" not in name)]
+    others = [name for name in groups if name not in long and name not in fleets]
     pairs = zip_longest([*long, *others], fleets)
-    items[:] = chain.from_iterable(files[name] for name in chain.from_iterable(pairs) if name is not None)
+    items[:] = chain.from_iterable(groups[name] for name in chain.from_iterable(pairs) if name is not None)
+
+
+#: Files of tests/fleet whose tests share one fleet: to start it takes a minute of processor time.
+WHOLE_FLEET = ("compaction", "compaction_races", "fleet", "flower", "task_states")
+
+
+def group_of(nodeid: str) -> str:
+    """Return the name of tests that run in one process, one after another: those of a file, or of the shared fleet."""
+    file = nodeid.partition("::")[0]
+    return "the whole fleet" if file in {f"tests/fleet/test_{name}.py" for name in WHOLE_FLEET} else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole groups."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadGroups(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return LoadGroups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from producer.cli.main import main
 from producer.model import codec as versions
+from tests.fleet.worker_without_spark import start_no_session
 
 if __name__ == "__main__":
     versions.SCHEMA = 2
+    start_no_session()
     main()

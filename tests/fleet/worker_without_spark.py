@@ -9,6 +9,12 @@ from __future__ import annotations
 from producer.cli.main import main
 from tasks import child_process
 
-if __name__ == "__main__":
+
+def start_no_session() -> None:
+    """Have the children of this process start no session in advance."""
     child_process.Child._warm = lambda self: None  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    start_no_session()
     main()
