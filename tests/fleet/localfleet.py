@@ -46,9 +46,9 @@ class LocalFleet:
         settings: ``ICEFLEET_…`` variables without their prefix, in lower case; for processes and for this one.
     """
 
-    def __init__(self, root: Path, *, spark: bool = True, **settings: object) -> None:
+    def __init__(self, root: Path, *, spark: object = True, **settings: object) -> None:
         self.root = root
-        self.spark = spark
+        self.spark = bool(spark)
         self.processes = Processes(root)
         self.redis_port = free_port()
         self.flower_port = free_port()
