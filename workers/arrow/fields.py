@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import PrimitiveType
 
-from workers.arrow.schema import FIELD_ID, is_stored
+from workers.arrow.schema import FIELD_ID, column_at, is_stored
 
 #: The name mapping of some fields; None where the fields' own ids count.
 Mapped: TypeAlias = Sequence[MappedField] | None
@@ -131,8 +131,7 @@ class Accessor:
         """Return the column; null where a struct around it is null."""
         if not self.path:
             return pa.nulls(batch.num_rows, pa.bool_())
-        top, *below = self.path
-        return pc.struct_field(batch.column(top), below) if below else batch.column(top)
+        return column_at(batch, self.path)
 
 
 def bits(array: pa.Array) -> pa.Array:

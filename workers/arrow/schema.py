@@ -132,8 +132,13 @@ class ColumnDescriptor:
     def values(self, table: pa.Table) -> pa.ChunkedArray:
         """Return the value in every row, null where the column or a struct around it is null."""
         assert self.indexes is not None
-        top, *rest = self.indexes
-        return pc.struct_field(table.column(top), rest) if rest else table.column(top)
+        return column_at(table, self.indexes)
+
+
+def column_at(rows: pa.Table | pa.RecordBatch, path: tuple[int, ...]) -> pa.Array | pa.ChunkedArray:
+    """Return the column at these child indexes; null where a struct around it is null."""
+    top, *below = path
+    return pc.struct_field(rows.column(top), below) if below else rows.column(top)
 
 
 def column_descriptors(schema: pa.Schema) -> tuple[ColumnDescriptor, ...]:

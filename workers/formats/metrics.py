@@ -1,6 +1,6 @@
 """Metrics of a data file (spec: Data File Fields), taken from the rows that are written and not from the footer.
 
-Which are kept is chosen column by column (``write.metadata.metrics.*``).
+Each column has a mode that says which are recorded (``write.metadata.metrics.*``).
 
 Parquet's statistics have no counts of NaN, none at all for long values, and none that can be relied on where a NaN is.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
+from producer.model.staged import StagedDataFile
 from workers.arrow.schema import ColumnDescriptor
 
 _DEFAULT: Final = "write.metadata.metrics.default"
@@ -48,18 +49,18 @@ _LAST_CHARACTER: Final = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """What is kept of one column. Column sizes count among the counts."""
+    """Which metrics of one column are recorded. Column sizes count among the counts."""
 
     counts: bool = True
     bounds: bool = True
-    #: Characters of text, or bytes of binary values, that bounds keep; None for all.
+    #: Characters of text, or bytes of binary values, that bounds have; None for all.
     length: int | None = None
 
 
 NONE: Final = MetricsMode(counts=False, bounds=False)
 COUNTS: Final = MetricsMode(bounds=False)
 FULL: Final = MetricsMode()
-#: What holds unless something else is said.
+#: The default.
 TRUNCATE: Final = MetricsMode(length=16)
 
 _NAMED: Final = {"none": NONE, "counts": COUNTS, "full": FULL}
@@ -75,7 +76,7 @@ def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collecti
     Args:
         schema: What is written; its reserved columns, those of row lineage, take the table's default.
         properties: Table properties.
-        sorted_ids: Columns that the table is sorted by, which keep bounds whatever the default.
+        sorted_ids: Columns that the table is sorted by, which have bounds whatever the default.
 
     Raises:
         ValueError: the property that limits the number of columns is not a number.
@@ -85,28 +86,13 @@ def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collecti
     default = TRUNCATE
     if _DEFAULT in properties:
         default = _mode(properties[_DEFAULT]) or TRUNCATE
-    elif len(leaves) > (most := _most(properties)):
-        default, modes = NONE, dict.fromkeys(islice(leaves, most), TRUNCATE)
+    elif len(leaves) > (limit := _max_columns(properties)):
+        default, modes = NONE, dict.fromkeys(islice(leaves, limit), TRUNCATE)
     modes.update(dict.fromkeys(sorted_ids, default if default.bounds else TRUNCATE))
     for field_id in _leaves(schema.as_struct()):
         named = _mode(properties.get(_COLUMN + str(schema.find_column_name(field_id)), ""))
         modes[field_id] = named or modes.get(field_id, default)
     return modes
-
-
-@dataclass(frozen=True, slots=True)
-class FileMetrics:
-    """Metrics by field id; bounds are single values (spec, Appendix D).
-
-    Columns inside lists and maps have sizes only, as Iceberg's own writers leave them.
-    """
-
-    column_sizes: dict[int, int] = field(default_factory=dict)
-    value_counts: dict[int, int] = field(default_factory=dict)
-    null_value_counts: dict[int, int] = field(default_factory=dict)
-    nan_value_counts: dict[int, int] = field(default_factory=dict)
-    lower_bounds: dict[int, bytes] = field(default_factory=dict)
-    upper_bounds: dict[int, bytes] = field(default_factory=dict)
 
 
 class Metrics:
@@ -115,42 +101,61 @@ class Metrics:
     Args:
         schema: The columns as Iceberg has them.
         columns: The leaf columns, see :func:`workers.arrow.schema.column_descriptors`.
-        modes: What is kept of each, see :func:`modes_of`.
+        modes: Which metrics of each are recorded, see :func:`modes_of`.
     """
 
     def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, MetricsMode]) -> None:
         self._columns = columns
         self._modes = modes
-        self._metrics: dict[int, _ColumnMetrics] = {}
+        self._totals: dict[int, _ColumnMetrics] = {}
+        #: Rows so far.
+        self.rows = 0
         for column in columns:
             type_ = schema.find_type(column.field_id)
             if column.indexes is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
-                self._metrics[column.field_id] = _ColumnMetrics(type_, modes[column.field_id])
+                self._totals[column.field_id] = _ColumnMetrics(type_, modes[column.field_id])
 
     def add(self, table: pa.Table) -> None:
         """Take rows; memory and time do not depend on how many were taken before."""
+        self.rows += table.num_rows
         for column in self._columns:
-            totals = self._metrics.get(column.field_id)
+            totals = self._totals.get(column.field_id)
             if totals is not None:
                 totals.add(column.values(table))
 
-    def result(self, column_sizes: Sequence[int]) -> FileMetrics:
-        """Return the metrics of all rows, with the bytes that each leaf column takes in the file."""
-        metrics = FileMetrics()
-        for column, size in zip(self._columns, column_sizes, strict=True):
-            if self._modes[column.field_id].counts:
-                metrics.column_sizes[column.field_id] = size
-        for field_id, totals in self._metrics.items():
-            metrics.value_counts[field_id] = totals.values
-            metrics.null_value_counts[field_id] = totals.nulls
-            if isinstance(totals.type, FloatType | DoubleType):
-                metrics.nan_value_counts[field_id] = totals.nans
-            lower, upper = totals.bounds()
-            if lower is not None:
-                metrics.lower_bounds[field_id] = lower
-            if upper is not None:
-                metrics.upper_bounds[field_id] = upper
-        return metrics
+    def describe(
+        self, path: str, size: int, column_sizes: Sequence[int], split_offsets: tuple[int, ...]
+    ) -> StagedDataFile:
+        """Describe the finished file. Columns inside lists and maps have sizes only, as with Iceberg's own writers.
+
+        Args:
+            path: The file.
+            size: Its bytes.
+            column_sizes: The bytes that each leaf column takes in the file.
+            split_offsets: Where each row group begins.
+        """
+        bounds = {field_id: totals.bounds() for field_id, totals in self._totals.items()}
+        return StagedDataFile(
+            path=path,
+            size=size,
+            records=self.rows,
+            scope=0,  # a number once all files of the unit are known
+            column_sizes={
+                column.field_id: bytes_
+                for column, bytes_ in zip(self._columns, column_sizes, strict=True)
+                if self._modes[column.field_id].counts
+            },
+            value_counts={field_id: totals.values for field_id, totals in self._totals.items()},
+            null_value_counts={field_id: totals.nulls for field_id, totals in self._totals.items()},
+            nan_value_counts={
+                field_id: totals.nans
+                for field_id, totals in self._totals.items()
+                if isinstance(totals.type, FloatType | DoubleType)
+            },
+            lower_bounds={field_id: lower.hex() for field_id, (lower, _) in bounds.items() if lower is not None},
+            upper_bounds={field_id: upper.hex() for field_id, (_, upper) in bounds.items() if upper is not None},
+            split_offsets=split_offsets,
+        )
 
 
 class _ColumnMetrics:
@@ -164,7 +169,7 @@ class _ColumnMetrics:
         self._mode = mode
         self._lower: Any = None
         self._upper: Any = None
-        #: Of UUIDs: the signs of their halves, as far as these are taken for signed numbers.
+        #: Of UUIDs: the signs of their halves, taken as signed numbers.
         self._signs: set[int] = set()
 
     def add(self, column: pa.ChunkedArray) -> None:
@@ -184,7 +189,7 @@ class _ColumnMetrics:
             self._signs.update(*(_signs(chunk.drop_null()) for chunk in column.chunks))
 
     def bounds(self) -> tuple[bytes | None, bytes | None]:
-        """Single values that no value lies outside of; None where there are none, or none can be given."""
+        """Return single values that no value lies outside of; None where there are none, or none can be given."""
         lower, upper, length = self._lower, self._upper, self._mode.length
         if lower is None:
             return None, None
@@ -200,7 +205,7 @@ class _ColumnMetrics:
             return _number(lower), _number(upper)
         if isinstance(self.type, UUIDType) and len(self._signs) > 1:
             # By the spec UUIDs are ordered as bytes, but Iceberg's Java implementation orders them as pairs of signed
-            # numbers and would look for values in the wrong files: bounds only where both orders agree.
+            # numbers and would search the wrong files for values: bounds only where both orders agree.
             return None, None
         return to_bytes(self.type, lower), to_bytes(self.type, upper)
 
@@ -222,8 +227,8 @@ def above_bytes(value: bytes, length: int | None) -> bytes | None:
     """Return the least value of at most ``length`` bytes that is not below a value; None if there is none."""
     if length is None or len(value) <= length:
         return value
-    kept = value[:length].rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    prefix = value[:length].rstrip(b"\xff")
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
 
 
 def _text_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[bytes | None, bytes | None]:
@@ -235,14 +240,14 @@ def _text_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[bytes 
 
 
 def _number(value: Any) -> bytes:
-    """The unscaled value of a decimal as the fewest bytes that hold it, two's complement, big-endian."""
+    """Return the unscaled value of a decimal as the fewest bytes that hold it, two's complement, big-endian."""
     unscaled = decimal_to_unscaled(value)
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
     return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """A value in Iceberg's internal form, text as bytes; these are ordered as Arrow orders them."""
+    """Return a value in Iceberg's internal form, text as bytes; these are ordered as Arrow orders them."""
     if not scalar.is_valid:
         return None
     type_ = scalar.type
@@ -254,29 +259,29 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _signs(uuids: pa.Array) -> set[int]:
-    """The signs of both halves, wherever one of these UUIDs has them; there are no nulls."""
+    """Return the signs of both halves, wherever one of these UUIDs has them; there are no nulls."""
     octets = np.frombuffer(uuids.buffers()[1], np.uint8).reshape(-1, 16)[uuids.offset :][: len(uuids)]
     return set(np.unique((octets[:, 0] >> 7) * 2 + (octets[:, 8] >> 7)).tolist())
 
 
 def _mode(text: str) -> MetricsMode | None:
-    """The mode of that name; None where there is none."""
+    """Return the mode of that name, or None."""
     cut = re.fullmatch(r"truncate\((\d+)\)", text.lower(), re.ASCII)
     if cut and int(cut[1]) > 0:
         return MetricsMode(length=int(cut[1]))
     return _NAMED.get(text.lower())
 
 
-def _most(properties: Mapping[str, str]) -> int:
+def _max_columns(properties: Mapping[str, str]) -> int:
     try:
-        most = int(properties.get(_MAX_COLUMNS, _MAX_COLUMNS_DEFAULT))
+        limit = int(properties.get(_MAX_COLUMNS, _MAX_COLUMNS_DEFAULT))
     except ValueError as error:
         raise ValueError(f"{_MAX_COLUMNS} is {properties[_MAX_COLUMNS]}, not a whole number") from error
-    return most if most >= 0 else _MAX_COLUMNS_DEFAULT
+    return limit if limit >= 0 else _MAX_COLUMNS_DEFAULT
 
 
 def _leaves(type_: IcebergType) -> Iterator[int]:
-    """Field ids of columns without children: those right below a type, then those further down."""
+    """Yield the field ids of columns without children: those right below a type, then those further down."""
     fields = _fields(type_)
     yield from (leaf.field_id for leaf in fields if isinstance(leaf.field_type, PrimitiveType))
     for below in fields:

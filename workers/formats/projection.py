@@ -6,7 +6,7 @@ Follows the spec's Column Projection: a column that the file lacks takes its ide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,9 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ProjectedColumn:
-    """Where one top-level column of the table comes from."""
+    """Where one column of the table, or one field of a struct, comes from."""
 
-    #: Index of the top-level column in the file; None where the file lacks it.
+    #: Index among the file's columns, or the fields of the file's struct; None where the file lacks it.
     source: int | None
     convert: Convert
     fill: Fill
@@ -42,41 +42,27 @@ class ProjectedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How rows of one file become rows of the table.
-
-    Args:
-        fields: The table's columns.
-        file: The file's own schema.
-        mapping: For files without field ids.
-        constants: Identity partition values by source field id, in Iceberg's internal form.
-
-    Raises:
-        Mismatch: a required column is missing, or a column has a type that is no promotion's source.
-    """
+    """How rows of one file become rows of the table."""
 
     columns: tuple[ProjectedColumn, ...]
 
     @classmethod
     def of(
-        cls,
-        fields: Sequence[NestedField],
-        file: pa.Schema,
-        mapping: NameMapping | None,
-        constants: Mapping[int, Any],
+        cls, fields: Sequence[NestedField], file: pa.Schema, mapping: NameMapping | None, constants: Mapping[int, Any]
     ) -> Projection:
-        """Return the projection of a file."""
+        """Return the projection of a file.
+
+        Args:
+            fields: The table's columns.
+            file: The file's own schema.
+            mapping: For files without field ids.
+            constants: Identity partition values by source field id, in Iceberg's internal form.
+
+        Raises:
+            Mismatch: a required column is missing, or a column has a type that is no promotion's source.
+        """
         mapped = None if has_field_ids(file) else list(mapping or ())
-        found = _by_id(list(file), mapped)
-        columns = []
-        for field in fields:
-            index, below = found.get(field.field_id, (None, None))
-            fill = _fill(field, constants)
-            if index is None:
-                _check_missing(field, constants)
-                columns.append(ProjectedColumn(None, _same, fill))
-            else:
-                columns.append(ProjectedColumn(index, _converter(field, file.field(index), below, constants), fill))
-        return cls(tuple(columns))
+        return cls(_columns(fields, list(file), mapped, constants))
 
     @property
     def sources(self) -> list[int]:
@@ -90,10 +76,7 @@ class Projection:
 
     def arrays(self, read: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:
         """Return the table's columns from the file's, for a batch of ``rows`` rows."""
-        return [
-            column.fill(rows) if column.source is None else column.convert(read[column.source])
-            for column in self.columns
-        ]
+        return _arrays(self.columns, read.__getitem__, rows)
 
 
 def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
@@ -102,13 +85,28 @@ def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
         raise UnsupportedFile(path, "it has no field ids, and the table has no schema.name-mapping.default")
 
 
-def _by_id(fields: Sequence[pa.Field], mapped: Mapped) -> dict[int, tuple[int, Mapped]]:
-    """Index of each field by its id, with the mapping of what lies below it; the first of those that share one."""
-    found: dict[int, tuple[int, Mapped]] = {}
-    for index, (field_id, below) in enumerate(field_ids(fields, mapped)):
+def _columns(
+    fields: Iterable[NestedField], source: Sequence[pa.Field], mapped: Mapped, constants: Mapping[int, Any]
+) -> tuple[ProjectedColumn, ...]:
+    found: dict[int, tuple[int, Mapped]] = {}  # the first of the fields that share an id
+    for index, (field_id, below) in enumerate(field_ids(source, mapped)):
         if field_id is not None:
             found.setdefault(field_id, (index, below))
-    return found
+    columns = []
+    for field in fields:
+        fill = _fill(field, constants)
+        if field.field_id in found:
+            index, below = found[field.field_id]
+            columns.append(ProjectedColumn(index, _converter(field, source[index], below, constants), fill))
+        elif field.required and _missing(field, constants) is None:
+            raise Mismatch(f"it lacks the required column {field.name} ({field.field_id})")
+        else:
+            columns.append(ProjectedColumn(None, _same, fill))
+    return tuple(columns)
+
+
+def _arrays(columns: Iterable[ProjectedColumn], read: Callable[[int], pa.Array], rows: int) -> list[pa.Array]:
+    return [column.fill(rows) if column.source is None else column.convert(read(column.source)) for column in columns]
 
 
 def _same(array: pa.Array) -> pa.Array:
@@ -116,13 +114,8 @@ def _same(array: pa.Array) -> pa.Array:
 
 
 def _missing(field: NestedField, constants: Mapping[int, Any]) -> Any:
-    """The value of a column that a file lacks: its identity partition's, be it null, else its initial default."""
+    """Return the value of a column that a file lacks: its identity partition's, be it null, else its default."""
     return constants.get(field.field_id, field.initial_default)
-
-
-def _check_missing(field: NestedField, constants: Mapping[int, Any]) -> None:
-    if field.required and _missing(field, constants) is None:
-        raise Mismatch(f"it lacks the required column {field.name} ({field.field_id})")
 
 
 def _fill(field: NestedField, constants: Mapping[int, Any]) -> Fill:
@@ -135,7 +128,7 @@ def _fill(field: NestedField, constants: Mapping[int, Any]) -> Fill:
 
 
 def _nothing(type_: pa.DataType) -> Fill:
-    """Nulls; a null struct's required fields are none, since Arrow writes no nulls there, whatever lies above them."""
+    """Return what makes nulls. Required fields of a null struct have empty values: Arrow writes no nulls there."""
     if not pa.types.is_struct(type_):
         return lambda rows: pa.nulls(rows, type_)
     null = pa.array([None], type_)  # has empty values below
@@ -160,24 +153,12 @@ def _converter(field: NestedField, source: pa.Field, mapped: Mapped, constants: 
 def _struct(type_: StructType, source: pa.Field, mapped: Mapped, constants: Mapping[int, Any]) -> Convert:
     if not pa.types.is_struct(source.type):
         raise Mismatch(f"its column {source.name} is of type {source.type}, a struct is expected")
-    found = _by_id(list(source.type), mapped)
-    target = [arrow_field(field) for field in type_.fields if is_stored(field.field_type)]
-    parts: list[tuple[int | None, Convert, Fill]] = []
-    for field in type_.fields:
-        if not is_stored(field.field_type):
-            continue
-        index, below = found.get(field.field_id, (None, None))
-        fill = _fill(field, constants)
-        if index is None:
-            _check_missing(field, constants)
-            parts.append((None, _same, fill))
-        else:
-            parts.append((index, _converter(field, source.type.field(index), below, constants), fill))
+    stored = [field for field in type_.fields if is_stored(field.field_type)]
+    target = [arrow_field(field) for field in stored]
+    columns = _columns(stored, list(source.type), mapped, constants)
 
     def convert(array: pa.Array) -> pa.Array:
-        children = [fill(len(array)) if index is None else part(array.field(index)) for index, part, fill in parts]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=target, mask=mask)
+        return pa.StructArray.from_arrays(_arrays(columns, array.field, len(array)), fields=target, mask=_mask(array))
 
     return convert
 
@@ -219,7 +200,7 @@ def _below(mapped: Mapped, field_id: int) -> Mapped:
 
 
 def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets that begin at 0, with the start and the length of the values that they are about."""
+    """Return offsets that begin at 0, and the start and the length of the values that they are about."""
     offsets = array.offsets.to_numpy()
     start, end = int(offsets[0]), int(offsets[-1])
     return pa.array((offsets - start).astype("int32")), start, end - start

@@ -26,8 +26,6 @@ class ParquetFileWriter(NewFile):
 
     def __init__(self, io: FileIO, path: str) -> None:
         super().__init__(io, path)
-        #: Rows written so far.
-        self.rows = 0
         self._parquet: pq.ParquetWriter | None = None
         self._footer: list[pq.FileMetaData] = []
 
@@ -91,6 +89,11 @@ class ParquetDataFileWriter(ParquetFileWriter):
         #: Bytes written so far, Bloom filters included, which Parquet has at the end; the size of the file after it.
         self.size = 0
 
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._metrics.rows
+
     def write(self, table: pa.Table) -> None:
         """Write these rows as one row group, if there are any.
 
@@ -113,7 +116,6 @@ class ParquetDataFileWriter(ParquetFileWriter):
             self._filters += self._write_properties.filter_bytes(table.num_rows)
             parquet.write_table(stored, row_group_size=table.num_rows)
             self._metrics.add(table)
-            self.rows += table.num_rows
             self.size = self._output().tell() + self._filters
 
     def close(self) -> StagedDataFile:
@@ -124,20 +126,7 @@ class ParquetDataFileWriter(ParquetFileWriter):
         """
         schema = self._iceberg.model_dump_json()
         self.size, column_sizes, split_offsets = self._close_parquet({"iceberg.schema": schema})
-        metrics = self._metrics.result(column_sizes)
-        written = StagedDataFile(
-            path=self._path,
-            size=self.size,
-            records=self.rows,
-            scope=0,  # a number once all files of the unit are known
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds={field_id: bound.hex() for field_id, bound in metrics.lower_bounds.items()},
-            upper_bounds={field_id: bound.hex() for field_id, bound in metrics.upper_bounds.items()},
-            split_offsets=split_offsets,
-        )
+        written = self._metrics.describe(self._path, self.size, column_sizes, split_offsets)
         self._complete = True
         return written
 

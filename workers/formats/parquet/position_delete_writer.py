@@ -62,6 +62,7 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
         self._buffered = 0
         self._path_bytes = 0
         # What was added so far.
+        self._rows = 0
         self._first_path: str | None = None
         self._last_path = ""
         self._last_pos = -1
@@ -94,7 +95,7 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
         self._last_path, self._last_pos = data_file, last
         self._lower_pos = min(self._lower_pos, first)
         self._upper_pos = max(self._upper_pos, last)
-        self.rows += positions.size
+        self._rows += positions.size
         while positions.size:
             taken = positions[: _ROW_GROUP_ROWS - self._buffered]
             self._path_bytes += len(data_file) if not self._buffer or self._buffer[-1][0] != data_file else 0
@@ -121,7 +122,7 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
         staged = StagedDeleteFile(
             path=self._path,
             size=size,
-            records=self.rows,
+            records=self._rows,
             column_sizes={FILE_PATH_ID: path_bytes, POS_ID: position_bytes},
             # In full: a truncated path would make a delete of one file one of a whole partition.
             lower=(self._first_path, self._lower_pos),
