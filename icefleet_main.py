@@ -1,6 +1,10 @@
-"""The entry point of the command ``icefleet``, outside of its packages: it reports modules that hide them.
+"""The command ``icefleet`` starts here, in a module outside of the packages ``producer``, ``tasks`` and ``workers``.
 
-Other projects also have modules named ``producer``, ``tasks`` or ``workers``.
+Many projects have modules of these names. If Python finds another ``producer`` first, in the current folder or on
+``PYTHONPATH``, a command that starts in ``producer`` would run the code of that project, or end with ``No module named
+'producer.cli'``. This module's name is Icefleet's own. It imports nothing but the standard library until it has looked
+for such modules, and names the file that is in the way. Applications that enqueue may have ``tasks`` and ``workers`` of
+their own: ``import producer`` needs neither.
 """
 
 from __future__ import annotations

@@ -152,24 +152,43 @@ def test_the_demonstration_runs(demo: Environment) -> None:
     assert output["converted"]["files"]["equality_deletes"] == 0, output
 
 
-def test_types_are_seen_by_whoever_installs_the_wheel(worker: Environment, tmp_path: Path) -> None:
-    (tmp_path / "client.py").write_text(CLIENT)
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--python-executable", worker.python, "client.py"],
-        cwd=tmp_path,
-        env=worker.variables(),
+def _checked(environment: Environment, folder: Path) -> str:
+    """Check an application in a folder by types, with what an environment has installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", environment.python, "client.py"],
+        cwd=folder,
+        env=environment.variables(),
         capture_output=True,
         text=True,
         check=False,
-    )
-    output = checked.stdout
+    ).stdout
+
+
+def test_types_are_seen_by_whoever_installs_the_wheel(worker: Environment, tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text(CLIENT)
+    output = _checked(worker, tmp_path)
     assert 'Revealed type is "producer.job.Job"' in output, output
     assert 'Revealed type is "int"' in output or 'Revealed type is "builtins.int"' in output
     assert "def (self: tasks.testing.table.StreamTable" in output
-    assert re.search(r'"def \(budget: workers\.machine\.Budget', output)
+    assert re.search(r'"def \(budget: workers\.runtime\.machine\.Budget', output)
     errors = [line for line in output.splitlines() if ": error: " in line]
     assert [line.partition(":")[2].partition(":")[0] for line in errors] == [str(CLIENT.count("\n"))], output
     assert "[arg-type]" in errors[0]
+
+
+def test_an_application_may_have_tasks_and_workers_of_its_own(plain: Environment, tmp_path: Path) -> None:
+    """What it imports of Icefleet needs neither of the packages that they hide."""
+    (tmp_path / "tasks.py").write_text("def greet() -> str:\n    return 'mine'\n")
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "workers" / "__init__.py").write_text("number: int = 7\n")
+    (tmp_path / "client.py").write_text(
+        "import tasks\nimport workers\n\nfrom producer import Fleet, Report, Settings\n\n\n"
+        "def convert(fleet: Fleet) -> Report:\n    return fleet.convert('db.events').wait()\n\n\n"
+        "print(tasks.greet(), workers.number, Fleet(Settings(broker_url='redis://127.0.0.1:1/0')).jobs.__name__)\n"
+    )
+    assert _checked(plain, tmp_path) == "Success: no issues found in 1 source file\n"
+    done = plain.run("python", str(tmp_path / "client.py"))
+    assert (done.returncode, done.stdout) == (0, "mine 7 jobs\n"), done.stderr
 
 
 def test_the_image_is_built_step_by_step(warehouse: Warehouse) -> None:
