@@ -115,13 +115,7 @@ class Case:
                 positions=tuple(file for file, _ in self.positions),
                 name_mapping=None,
             ),
-            granularity=self.granularity,
-            destinations=tuple(
-                str(self.folder / f"scope-{scope:04d}.parquet")
-                for scope in range(max((file.scope for file in self.data), default=-1) + 1)
-            )
-            if self.granularity == "partition"
-            else tuple(str(self.folder / f"out-{file.index:04d}.parquet") for file in self.data),
+            destinations=tuple(str(self.folder / self._destination(file)) for file in self.data),
             puffin_destination=str(self.folder / "out-{task}.puffin"),
             properties={},
         )
@@ -212,6 +206,10 @@ class Case:
     def outputs(self) -> list[str]:
         """Names of all files that the engine may have left."""
         return sorted(p.name for p in self.folder.iterdir() if p.name.startswith(("out-", "scope-")))
+
+    def _destination(self, file: ContentFile) -> str:
+        by_partition = self.granularity == "partition"
+        return f"scope-{file.scope:04d}.parquet" if by_partition else f"out-{file.index:04d}.parquet"
 
     def _index(self, path: str) -> int:
         return next(file.index for file in self.data if file.path == path)

@@ -56,7 +56,6 @@ def unit(folder: Path, keys: int, rows: int, files: int, version: int) -> Conver
             positions=(),
             name_mapping=None,
         ),
-        granularity="file",
         destinations=tuple(str(folder / f"{file.index}-deletes.parquet") for file in data),
         puffin_destination=str(folder / "{task}.puffin"),
         properties={},

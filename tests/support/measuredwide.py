@@ -119,7 +119,6 @@ def conversion(folder: Path, rows: int, kind: str) -> ConversionUnit:
             positions=positions,
             name_mapping=None,
         ),
-        granularity="file",
         destinations=(str(folder / "0-deletes.parquet"),),
         puffin_destination=str(folder / "{task}.puffin"),
         properties={},

@@ -109,8 +109,7 @@ def _deletes(
 ) -> Iterable[StagedDeleteFile]:
     files: dict[str, list[ContentFile]] = defaultdict(list)
     for target in changed:
-        wide = unit.granularity == "partition"
-        files[unit.destinations[target.scope if wide else target.index]].append(target)
+        files[unit.destinations[target.index]].append(target)
     for path, targets in files.items():
         with ParquetPositionDeleteWriter(io, path, unit.properties) as writer:
             for target in targets:

@@ -10,10 +10,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from workers.arrow.canonical import canonical_type, spark_type
@@ -82,16 +84,12 @@ def spark_schema(columns: Sequence[KeyColumn]) -> str:
 
 def key_hashes(is_global: bool, file: ContentFile, columns: Sequence[pa.Array]) -> Hashes:
     """Return the hashes of a file's keys in the filter; those of a scoped delete are those of its scope only."""
-    return hash_keys(columns, _seed(is_global, file))
+    return hash_keys(columns, 0 if is_global else file.scope + 1)
 
 
-def part_hashes(is_global: bool, file: ContentFile, columns: Sequence[pa.Array], hashes: Hashes) -> Hashes:
-    """Return the hashes by which a file's keys are partitioned and looked up, from those of the filter."""
-    return whole_hashes(columns, _seed(is_global, file), hashes)
-
-
-def _seed(is_global: bool, file: ContentFile) -> int:
-    return 0 if is_global else file.scope + 1
+def part_hashes(is_global: bool, scopes: npt.NDArray[np.int32], columns: Sequence[pa.Array], hashes: Hashes) -> Hashes:
+    """Return the hashes by which keys are partitioned and looked up, from those of the filter."""
+    return whole_hashes(columns, np.zeros(scopes.size, np.int64) if is_global else scopes.astype(np.int64) + 1, hashes)
 
 
 def spool(
@@ -119,8 +117,11 @@ def spool(
             hashes = key_hashes(deletes.is_global, file, batch.columns)
             with lock:
                 keys.add(hashes)
-            hashes = part_hashes(deletes.is_global, file, batch.columns, hashes)
-            for rows in distinct.add(_rows(schema, hashes, file, batch)):
+            scopes = np.full(hashes.size, file.scope, np.int32)
+            hashes = part_hashes(deletes.is_global, scopes, batch.columns, hashes)
+            numbers = np.full(hashes.size, file.sequence_number, np.int64)
+            columns = [pa.array(hashes), pa.array(scopes), pa.array(numbers), *batch.columns]
+            for rows in distinct.add(pa.RecordBatch.from_arrays(columns, schema=schema)):
                 parts.write(rows)
                 summary.add_rows(rows)
             summary.add_bounds(deletes.columns, batch)
@@ -147,12 +148,6 @@ def spool(
     )
 
 
-def _rows(schema: pa.Schema, hashes: Hashes, file: ContentFile, batch: KeyBatch) -> pa.RecordBatch:
-    scope = pa.array(np.full(hashes.size, file.scope, np.int32))
-    seq = pa.array(np.full(hashes.size, file.sequence_number, np.int64))
-    return pa.RecordBatch.from_arrays([pa.array(hashes), scope, seq, *batch.columns], schema=schema)
-
-
 @dataclass(slots=True)
 class _FileSummary:
     """Of one delete file: the bounds of all keys, and the rows and bytes of keys that went into scratch."""
@@ -174,11 +169,8 @@ def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[
     """Return the bounds of each column over all; None as soon as one is unknown."""
     merged: list[Bounds | None] = []
     for index in range(columns):
-        known = [bounds[index] for bounds in several]
-        whole: Bounds | None = Bounds()
-        for bounds in known:
-            whole = None if whole is None or bounds is None else whole.union(bounds)
-        merged.append(whole)
+        known = [found for bounds in several if (found := bounds[index]) is not None]
+        merged.append(reduce(Bounds.union, known, Bounds()) if len(known) == len(several) else None)
     return tuple(merged)
 
 

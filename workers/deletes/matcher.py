@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from workers.deletes.bloom_filter import Hashes, KeyFilter
+from workers.deletes.bloom_filter import KeyFilter
 from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, key_names, part_hashes, spark_schema, spool
 from workers.deletes.key_index import ROW_BYTES, KeyIndex, read_part, write_index
-from workers.deletes.position_runs import PositionRuns, PositionRunWriter, Positions, write_runs
-from workers.formats.key_reader import KeyBatch, KeyReader
+from workers.deletes.position_runs import PositionRuns, PositionRunWriter, write_runs
+from workers.formats.key_reader import KeyReader
 from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, FileSplit
 from workers.runtime.context import Cancellation, UnitContext
 from workers.runtime.machine import trim_memory
-from workers.runtime.parallel import balance, read_in_tasks, run_tasks
+from workers.runtime.parallel import balance, coalesce_batches, read_in_tasks, run_tasks
 from workers.runtime.scratch import record_split
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _TASK_DELETES: Final = 1_000_000
 #: more are worth their memory.
 _LOOKED_UP: Final = 1 << 15
 _LOOKED_UP_IN_PARTS: Final = 1 << 18
+#: The first key column of candidates.
+_KEYS: Final = 5
 
 
 def key_splits(deletes: EqualityDeletes, data_files: Iterable[ContentFile]) -> list[FileSplit]:
@@ -139,21 +141,11 @@ class Matcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """Rows of one data file that the filter of keys lets through."""
-
-    file: ContentFile
-    #: Ascending.
-    positions: Positions
-    #: As keys are partitioned by.
-    hashes: Hashes
-    #: Canonical key columns.
-    keys: tuple[pa.Array, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KeyScan:
-    """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match."""
+    """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match.
+
+    What is left are candidates: ``hash, file, pos, scope, seq, k0, …``, where the hash is that of the filter.
+    """
 
     reader: KeyReader
     is_global: bool
@@ -166,14 +158,15 @@ class KeyScan:
         cancellation = context.cancellation
 
         def work(number: int) -> Iterator[PositionRuns]:
-            keys = KeyFilter.open(self.deletes.filter)
             index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
-            rows = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
-            found = (some for split in tasks[number] for some in self._candidates(split, keys, cancellation))
+            most = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
+            candidates = self._candidates(tasks[number], cancellation)
             with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
-                for several in group_candidates(found, rows, self.reader.batch_bytes):
-                    for file, positions in removed_rows(index, several):
-                        writer.add(file, positions)
+                for rows in coalesce_batches(candidates, most, self.reader.batch_bytes):
+                    hashes, files, positions, scopes, numbers = (column.to_numpy() for column in rows.columns[:_KEYS])
+                    hashes = part_hashes(self.is_global, scopes, rows.columns[_KEYS:], hashes)
+                    removed = index.removes(hashes, rows.columns[_KEYS:], scopes, numbers)
+                    writer.add_ascending(files[removed], positions[removed])
                 yield writer.close()
             trim_memory()
 
@@ -182,47 +175,35 @@ class KeyScan:
     def candidates(self, context: UnitContext, splits: Sequence[FileSplit]) -> DataFrame:
         """Return the rows that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
         tasks = _balance(splits, context.budget.cores)
-        schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
-
-        def rows(split: FileSplit, keys: KeyFilter) -> Iterator[pa.RecordBatch]:
-            file = split.file
-            for batch, found, _ in self._filtered(split, keys, Cancellation()):
-                columns = [
-                    pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
-                    pa.array(found + batch.start),
-                    pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
-                    pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
-                    *(column.take(pa.array(found)) for column in batch.columns),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        names = ["file", "pos", *arrow_schema(self.reader.columns).names]
 
         def read(task: int) -> Iterator[pa.RecordBatch]:
-            keys = KeyFilter.open(self.deletes.filter)
-            return (batch for split in tasks[task] for batch in rows(split, keys))
+            return (rows.select(names) for rows in self._candidates(tasks[task], Cancellation()))
 
-        columns = f"file int, pos bigint, {spark_schema(self.reader.columns)}"
-        return read_in_tasks(context, len(tasks), columns, read)
+        return read_in_tasks(context, len(tasks), f"file int, pos bigint, {spark_schema(self.reader.columns)}", read)
 
-    def _candidates(self, split: FileSplit, keys: KeyFilter, cancellation: Cancellation) -> Iterator[Candidates]:
-        for batch, found, hashes in self._filtered(split, keys, cancellation):
-            columns = tuple(column.take(pa.array(found)) for column in batch.columns)
-            hashes = part_hashes(self.is_global, split.file, columns, hashes[found])
-            yield Candidates(split.file, found + batch.start, hashes, columns)
-
-    def _filtered(
-        self, split: FileSplit, keys: KeyFilter, cancellation: Cancellation
-    ) -> Iterator[tuple[KeyBatch, Positions, Hashes]]:
-        """Yield batches of a split with the rows that may match, and the hashes by which the filter knows all rows.
-
-        Row groups go by statistics, rows by the filter.
-        """
-        for batch in self.reader.read(split, bounds=self.deletes.bounds):
-            cancellation.check()
-            hashes = key_hashes(self.is_global, split.file, batch.columns)
-            found = np.flatnonzero(keys.may_contain(hashes))
-            if found.size:
-                yield batch, found, hashes
-        record_split(self.scratch, split.file.index)
+    def _candidates(self, splits: Iterable[FileSplit], cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
+        """Yield the candidates of splits. Row groups go by statistics, rows by the filter."""
+        keys = KeyFilter.open(self.deletes.filter)
+        own = [("hash", pa.uint64()), ("file", pa.int32()), ("pos", pa.int64())]
+        schema = pa.schema([*own, *arrow_schema(self.reader.columns)])
+        for split in splits:
+            file = split.file
+            for batch in self.reader.read(split, bounds=self.deletes.bounds):
+                cancellation.check()
+                hashes = key_hashes(self.is_global, file, batch.columns)
+                found = np.flatnonzero(keys.may_contain(hashes))
+                if found.size:
+                    columns = [
+                        pa.array(hashes[found]),
+                        pa.repeat(pa.scalar(file.index, pa.int32()), found.size),
+                        pa.array(found + batch.start),
+                        pa.repeat(pa.scalar(file.scope, pa.int32()), found.size),
+                        pa.repeat(pa.scalar(file.sequence_number, pa.int64()), found.size),
+                        *(column.take(pa.array(found)) for column in batch.columns),
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            record_split(self.scratch, file.index)
 
 
 def _balance(splits: Sequence[FileSplit], cores: int) -> list[list[FileSplit]]:
@@ -230,30 +211,3 @@ def _balance(splits: Sequence[FileSplit], cores: int) -> list[list[FileSplit]]:
     costs = [split_cost(split) for split in splits]
     tasks = balance(costs, max(1, min(cores * _TASKS_PER_CORE, sum(costs) // _TASK_ROWS)))
     return [[splits[index] for index in task] for task in tasks]
-
-
-def group_candidates(candidates: Iterable[Candidates], most_rows: int, most_bytes: int) -> Iterator[list[Candidates]]:
-    """Yield lists of candidates that reach one of the two limits; the last may not."""
-    waiting: list[Candidates] = []
-    rows = size = 0
-    for some in candidates:
-        waiting.append(some)
-        rows += some.positions.size
-        size += sum(int(column.nbytes) for column in some.keys)
-        if rows >= most_rows or size >= most_bytes:
-            yield waiting
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield waiting
-
-
-def removed_rows(index: KeyIndex, several: Sequence[Candidates]) -> Iterator[tuple[int, Positions]]:
-    """Yield the positions that the index removes with the index of their data file, in the order of the candidates."""
-    counts = [some.positions.size for some in several]
-    keys = [pa.concat_arrays(parts) for parts in zip(*(some.keys for some in several), strict=True)]
-    scopes = np.repeat(np.array([some.file.scope for some in several], np.int64), counts)
-    numbers = np.repeat(np.array([some.file.sequence_number for some in several], np.int64), counts)
-    removed = index.removes(np.concatenate([some.hashes for some in several]), keys, scopes, numbers)
-    ends = np.cumsum(counts)
-    for some, mask in zip(several, np.split(removed, ends[:-1]), strict=True):
-        yield some.file.index, some.positions[mask]

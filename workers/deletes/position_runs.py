@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -60,9 +59,7 @@ class PositionRunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stream.close()
 
     def add(self, file: int, positions: Positions) -> None:
@@ -77,6 +74,13 @@ class PositionRunWriter:
             self._ends.append(end)
         self._last = int(positions[-1])
         self._stream.write(np.ascontiguousarray(positions, dtype=np.int64).data)
+
+    def add_ascending(self, files: Files, positions: Positions) -> None:
+        """Add rows of any data files; a run ends where the file changes or positions do not ascend."""
+        if files.size:
+            starts = np.flatnonzero((files[1:] != files[:-1]) | (positions[1:] <= positions[:-1])) + 1
+            for file, run in zip(files[[0, *starts]].tolist(), np.split(positions, starts), strict=True):
+                self.add(file, run)
 
     def add_rows(self, files: Files, positions: Positions) -> None:
         """Add rows of any data files in any order; a bounded number of them waits to be sorted."""
@@ -100,10 +104,7 @@ class PositionRunWriter:
         order = np.lexsort((positions, files))
         files, positions = files[order], positions[order]
         distinct = np.concatenate([[True], (files[1:] != files[:-1]) | (positions[1:] != positions[:-1])])
-        files, positions = files[distinct], positions[distinct]
-        starts = np.concatenate([[0], np.flatnonzero(files[1:] != files[:-1]) + 1])
-        for file, run in zip(files[starts].tolist(), np.split(positions, starts[1:]), strict=True):
-            self.add(file, run)
+        self.add_ascending(files[distinct], positions[distinct])
 
 
 def write_runs(rows: DataFrame, scratch: Path, name: str) -> list[PositionRuns]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -25,8 +25,7 @@ class ConversionUnit:
     name: str
     format_version: int
     deletes: DeleteSet
-    granularity: Literal["file", "partition"]
-    #: Full paths of position delete files (v2): one for each data file, or for each scope (granularity ``partition``).
+    #: Full path of the position delete file of each data file (v2). Data files of one scope may share theirs.
     destinations: tuple[str, ...]
     #: Full path of the Puffin files with ``{task}`` where the number of the write task goes (v3).
     puffin_destination: str

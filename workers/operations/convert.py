@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import FileFormat
 
 from producer.model.staged import StagedDeleteFile, StagedVector
 from workers.arrow.canonical import canonical_type
 from workers.deletes.matcher import FILE_ROWS, key_splits, split_cost
+from workers.deletes.position_runs import DeletedPositions, PositionBatch, balance_positions
 from workers.deletes.resolve import DeleteResolver
-from workers.model.delete_set import DeleteSet, FileSplit
+from workers.formats.deletion_vector import DeletionVector
+from workers.formats.format_model import format_model
+from workers.formats.puffin import PuffinWriter, read_vector
+from workers.model.delete_set import ContentFile, DeleteSet, FileSplit
 from workers.model.units import ConversionResult, ConversionUnit
-from workers.operations.write_deletes import write_deletes
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
+from workers.runtime.parallel import run_tasks
 from workers.runtime.scratch import files_done
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
@@ -71,7 +79,7 @@ def convert(
 def paths(unit: ConversionUnit, budget: Budget) -> tuple[str, ...]:
     """Return every path that the conversion of a unit may write."""
     if unit.format_version < 3:
-        return unit.destinations
+        return tuple(dict.fromkeys(unit.destinations))
     return tuple(unit.puffin_destination.format(task=task) for task in range(budget.shuffle_tasks))
 
 
@@ -98,7 +106,7 @@ def _check_keys(deletes: DeleteSet) -> None:
 
 def _convert(unit: ConversionUnit, splits: Sequence[FileSplit], context: UnitContext) -> ConversionResult:
     resolver = DeleteResolver(unit.deletes, context, keep_names=unit.format_version >= 3)
-    staged = write_deletes(context, unit, resolver.resolve())
+    staged = _write(context, unit, resolver.resolve())
     deletes = tuple(item for item in staged if isinstance(item, StagedDeleteFile))
     vectors = tuple(item for item in staged if isinstance(item, StagedVector))
     return ConversionResult(
@@ -108,3 +116,92 @@ def _convert(unit: ConversionUnit, splits: Sequence[FileSplit], context: UnitCon
         rows_read=sum(split.file.record_count for split in splits if split.number == 0),
         new_positions=sum(item.records for item in deletes) + sum(item.new_positions for item in vectors),
     )
+
+
+def _write(
+    context: UnitContext, unit: ConversionUnit, deleted: DeletedPositions
+) -> list[StagedDeleteFile | StagedVector]:
+    """Write what equality deletes remove and nothing had removed before.
+
+    Each destination is written by one task, its data files one after another, ascending.
+    """
+    io, scratch = context.io, context.scratch
+    # What is written does not depend on the deletes, and they may be many.
+    unit = replace(unit, deletes=replace(unit.deletes, equality=(), positions=()))
+    counts = deleted.counts(matched=True)
+    groups: dict[str | int, list[int]] = defaultdict(list)
+    for index in counts:
+        groups[unit.destinations[index] if unit.format_version < 3 else index].append(index)
+    files = list(groups.values())
+    tasks = balance_positions([sum(counts[index] for index in group) for group in files], context.budget.cores)
+
+    def work(task: int) -> Iterator[StagedDeleteFile | StagedVector]:
+        indexes = (index for group in tasks[task] for index in files[group])
+        batches = _until_deleted(scratch, (batch for index in indexes for batch in deleted.read(index)))
+        if unit.format_version < 3:
+            yield from _write_position_deletes(unit, io, batches)
+        else:
+            yield from _write_vectors(unit, io, batches, unit.puffin_destination.format(task=task))
+
+    return run_tasks(context, len(tasks), work)
+
+
+def _until_deleted(scratch: Path, batches: Iterator[PositionBatch]) -> Iterator[PositionBatch]:
+    """A task that was cancelled lives on for a moment; with its scratch gone, nobody would remove what it writes."""
+    for batch in batches:
+        if not scratch.is_dir():
+            raise RuntimeError("the attempt that this task belongs to has ended")
+        yield batch
+
+
+def _write_position_deletes(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch]
+) -> Iterator[StagedDeleteFile]:
+    """Write one file for each destination; data files of a destination come one after another."""
+    data_files, formats = unit.deletes.data_files, format_model(FileFormat.PARQUET)
+    fresh = ((data_files[batch.file], batch.positions[~batch.before]) for batch in batches)
+    found = ((file, positions) for file, positions in fresh if positions.size)
+    for path, group in groupby(found, key=lambda item: unit.destinations[item[0].index]):
+        with formats.create_position_deletes(io, path, unit.properties) as writer:
+            for file, positions in group:
+                writer.write(file.path, positions)
+            yield writer.close(file.scope)
+
+
+def _write_vectors(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch], path: str
+) -> Iterator[StagedVector]:
+    """Write one vector for each data file with new positions, all of a task in one Puffin file."""
+    written: list[tuple[ContentFile, int, int, int, int]] = []
+    with PuffinWriter(io, path) as writer:
+        for file, vector, new in _merged(unit, io, batches):
+            offset, size = writer.add_vector(file.path, vector)
+            written.append((file, offset, size, vector.cardinality, new))
+        total = writer.close()
+    for file, offset, size, cardinality, new in written:
+        yield StagedVector(
+            path=path,
+            size=total,
+            offset=offset,
+            content_size=size,
+            cardinality=cardinality,
+            new_positions=new,
+            scope=file.scope,
+            target=file.path,
+            merged=file.vector,
+        )
+
+
+def _merged(
+    unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch]
+) -> Iterator[tuple[ContentFile, DeletionVector, int]]:
+    """Yield the union of all that deletes rows of a data file, for data files where something is new."""
+    for index, group in groupby(batches, key=attrgetter("file")):
+        file = unit.deletes.data_files[index]
+        vector, new = read_vector(io, file.vector, file.path) if file.vector else DeletionVector.empty(), 0
+        for batch in group:
+            matched = batch.positions[~batch.before]
+            new += int((~vector.contains(matched)).sum())
+            vector.add(batch.positions)
+        if new:
+            yield file, vector, new

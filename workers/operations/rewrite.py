@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +17,28 @@ from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
 from workers.arrow.schema import written_schema
 from workers.deletes.resolve import DeleteResolver
-from workers.formats.output_files import Written
+from workers.formats.output_files import OutputFiles, Written
 from workers.formats.row_reader import RowReader
+from workers.model.delete_set import ContentFile, FileSplit
 from workers.model.units import RewriteResult, RewriteUnit
-from workers.operations.inputs import READ, LiveRows, group_by_partition, group_splits, split_inputs
-from workers.operations.write_rows import copy_rows, merge_small_files, rearrange_rows
+from workers.operations.inputs import (
+    READ,
+    LiveRows,
+    SplitGroup,
+    balance_groups,
+    group_by_partition,
+    group_splits,
+    split_inputs,
+)
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import TaskFailed
 from workers.runtime.machine import Budget
+from workers.runtime.parallel import read_ahead, run_tasks
 from workers.runtime.scratch import files_done, total_rows
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
+from workers.sorting.exchange import exchange_rows
+from workers.sorting.sort_keys import key_fields
 
 #: Bytes of inputs that one process rewrites in the time that Spark takes to hand out its tasks; and in the seconds that
 #: a session takes to start, or where there is one core anyway.
@@ -32,6 +46,9 @@ _ALONE_BYTES: Final = 16 << 20
 _ALONE_BYTES_COLD: Final = 128 << 20
 #: What a row counts for, at least: files whose rows are alike are small.
 _ROW_BYTES: Final = 16
+#: Batches that are read before they are written, and slices of rearranged rows.
+_BATCHES_AHEAD: Final = 4
+_SLICES_AHEAD: Final = 2
 
 
 def rewrite(
@@ -101,11 +118,11 @@ class Rewrite:
         most = context.budget.shuffle_tasks
         deletes = DeleteResolver(unit.deletes, context, keep_names=True)
         deletes.spool()
-        copy = partial(copy_rows, context, unit, rows)
+        copy = partial(_copy, context, unit, rows)
         if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
             splits = split_inputs(unit.inputs, context.budget.cores)
             self._splits = Counter(split.file.index for split in splits)
-            written = rearrange_rows(context, unit, rows, splits)
+            written = _rearrange(context, unit, rows, splits)
         else:
             groups = group_splits(group_by_partition(unit.inputs, unit.scopes), unit.sizes, most, rows.deleted_rows)
             self._splits = Counter(split.file.index for group in groups for split in group.splits)
@@ -113,7 +130,7 @@ class Rewrite:
         read, live = total_rows(context.scratch)
         if live != (records := sum(file.records for _, file in written)):
             raise TaskFailed(f"{live} rows are live, {records} were written")
-        files = merge_small_files(written, unit, context.io, partial(copy, first=most))
+        files = _merge_small_files(written, unit, context.io, partial(copy, first=most))
         return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
 
 
@@ -121,3 +138,64 @@ def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[
     """Return the partitions of files, each once, and the files with the indexes of their partitions."""
     scopes = {scope: number for number, scope in enumerate(dict.fromkeys(scope for scope, _ in written))}
     return tuple(scopes), tuple(file.model_copy(update={"scope": scopes[scope]}) for scope, file in written)
+
+
+def _copy(
+    context: UnitContext, unit: RewriteUnit, rows: LiveRows, groups: Sequence[SplitGroup], first: int = 0
+) -> list[Written]:
+    """Write each group's rows as they come; the first task notes its paths under ``first``."""
+    tasks = balance_groups(groups, context.budget.shuffle_tasks)
+    until_cancelled = context.cancellation.until_set
+
+    def copy(task: int) -> Iterator[Written]:
+        files = OutputFiles(unit, context.io, first + task, context.scratch, context.budget.rows_bytes)
+        for group in tasks[task]:
+            batches = until_cancelled(read_ahead(rows.read_all(group.splits), _BATCHES_AHEAD))
+            yield from files.write(group.partition, batches, group.row_bytes, group.rows)
+
+    return run_tasks(context, len(tasks), copy)
+
+
+def _rearrange(context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: Sequence[FileSplit]) -> list[Written]:
+    """Write the rows of all splits in the unit's order, each into its partition."""
+    live = sum(max(0, file.record_count - rows.deleted_rows(file)) for file in unit.inputs)
+    row_bytes = sum(file.size for file in unit.inputs) / max(1, sum(file.record_count for file in unit.inputs))
+    tasks = min(unit.sizes.files(live * row_bytes), context.budget.shuffle_tasks)
+    keys = LiveRows(replace(rows.reader, fields=key_fields(unit)), context.scratch)
+    exchange = exchange_rows(context, unit, rows, keys, splits, tasks)
+    until_cancelled = context.cancellation.until_set
+
+    def write(task: int) -> Iterator[Written]:
+        files = OutputFiles(unit, context.io, task, context.scratch, context.budget.rows_bytes)
+        expected = exchange.rows(task)
+        slices = until_cancelled(read_ahead(exchange.read(task), _SLICES_AHEAD))
+        for partition, found in groupby(slices, key=itemgetter(0)):
+            yield from files.write(partition, (rows for _, rows in found), row_bytes, expected[partition])
+
+    written = run_tasks(context, len(exchange.tasks), write)
+    exchange.discard()
+    return written
+
+
+def _merge_small_files(
+    written: list[Written], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[SplitGroup]], list[Written]]
+) -> list[Written]:
+    """Merge files that came out too small: several tasks may each have had too few rows at its end."""
+    small: dict[Scope, list[StagedDataFile]] = defaultdict(list)
+    for partition, file in written:
+        if file.size < unit.sizes.least:
+            small[partition].append(file)
+    several = {partition: files for partition, files in small.items() if len(files) > 1}
+    if not several:
+        return written
+    inputs = [(partition, [_as_input(file) for file in files]) for partition, files in several.items()]
+    merged = copy(group_splits(inputs, unit.sizes, 1, lambda file: 0))
+    replaced = {file.path for files in several.values() for file in files}
+    for path in replaced:
+        io.delete(path)
+    return [*(item for item in written if item[1].path not in replaced), *merged]
+
+
+def _as_input(file: StagedDataFile) -> ContentFile:
+    """Return a file that this rewrite has written, to be read again: whatever its rows inherit is stored in it."""
+    return ContentFile(index=-1, path=file.path, sequence_number=0, scope=0, record_count=file.records, size=file.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -16,6 +16,7 @@ from producer.model.staged import Attempt, Staged, StagedVector
 from tasks.job.context import JobContext, check_inputs
 from tasks.operations.base import Progress
 from tasks.operations.delete_set import delete_set, engine_name
+from workers.model.delete_set import ContentFile
 from workers.model.units import ConversionResult, ConversionUnit
 from workers.operations.convert import convert, paths
 from workers.runtime.machine import Budget
@@ -59,23 +60,22 @@ def conversion_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table) -> C
     name, deletes = engine_name(plan, unit, attempt), delete_set(table.metadata, unit)
     locations = table.location_provider()
 
+    @cache
     def location(file_name: str, scope: int | None = None) -> str:
         partition = unit.scopes[scope] if scope is not None and unit.scopes[scope].label else None
         return locations.new_data_location(file_name, partition)  # type: ignore[arg-type]
 
     by_partition = table.properties.get(_GRANULARITY, "file").lower() == "partition"
-    if plan.format_version >= 3:
-        destinations = []
-    elif by_partition:
-        destinations = [location(f"{name}-p{scope:05d}-deletes.parquet", scope) for scope in range(len(unit.scopes))]
-    else:
-        destinations = [location(f"{name}-{f.index:05d}-deletes.parquet", f.scope) for f in deletes.data_files]
+
+    def destination(file: ContentFile) -> str:
+        suffix = f"p{file.scope:05d}" if by_partition else f"{file.index:05d}"
+        return location(f"{name}-{suffix}-deletes.parquet", file.scope)
+
     return ConversionUnit(
         name=name,
         format_version=plan.format_version,
         deletes=deletes,
-        granularity="partition" if by_partition else "file",
-        destinations=tuple(destinations),
+        destinations=tuple(map(destination, deletes.data_files)) if plan.format_version < 3 else (),
         puffin_destination=location(f"{name}-{{task}}-deletes.puffin"),
         properties=dict(table.properties),
     )
