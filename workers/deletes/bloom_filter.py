@@ -1,4 +1,4 @@
-"""A filter of keys: it says of a row that its key is certainly not among the deletes, or that it may be.
+"""A filter of keys: a row's key is certainly not among the deletes, or it may be.
 
 A blocked Bloom filter in a file that all tasks map, so that more cores need no more memory. About sixteen bits a key
 let one row in a hundred through that does not match; rows that match always pass.
@@ -43,10 +43,10 @@ class KeyFilter:
 
     @classmethod
     def create(cls, path: Path, keys: int, max_bytes: int) -> Self:
-        """An empty filter in a new file, sized for a number of keys."""
+        """Return an empty filter in a new file, sized for a number of keys."""
         words = max(1, min(keys * _BITS_PER_KEY // 64, max_bytes // 8, (1 << 32) - 1))
         with path.open("wb") as file:
-            # A full disk is an error here; a write to a mapped page that has no place on disk would end the process.
+            # A full disk is an error here; a write to a mapped page without space on disk would end the process.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, words * 8)
             else:
@@ -55,22 +55,22 @@ class KeyFilter:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A filter that was made before; nothing is copied."""
+        """Return a filter that was made before; nothing is copied."""
         return cls(np.memmap(path, dtype=np.uint64, mode="r"))
 
     def add(self, hashes: Hashes) -> None:
         """Add keys by their hashes."""
-        np.bitwise_or.at(self._words, self._places(hashes), _masks(hashes))
+        np.bitwise_or.at(self._words, self._indexes(hashes), _masks(hashes))
 
     def may_contain(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """For each hash, False where it was certainly never added."""
+        """Return False for each hash that was certainly never added."""
         masks = _masks(hashes)
-        found = self._words[self._places(hashes)]
+        found = self._words[self._indexes(hashes)]
         found &= masks
         return np.equal(found, masks)
 
     def distinct(self, added: int) -> int:
-        """About how many different keys are in, of ``added`` in all; from the share of bits that are set."""
+        """Return about how many different keys there are, of ``added`` in all, from the share of bits that are set."""
         bits = self._words.size * 64
         share = int(np.bitwise_count(self._words).sum(dtype=np.int64)) / bits
         if share > 0.99:
@@ -78,15 +78,15 @@ class KeyFilter:
         each = (1 - (63 / 64) ** 3) / self._words.size
         return min(added, round(math.log1p(-share) / math.log1p(-each))) if each < 1 else min(added, 1)
 
-    def _places(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        places: Words = hashes >> np.uint64(32)
-        places *= np.uint64(self._words.size)
-        places >>= np.uint64(32)
-        return places.view(np.int64)
+    def _indexes(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        indexes: Words = hashes >> np.uint64(32)
+        indexes *= np.uint64(self._words.size)
+        indexes >>= np.uint64(32)
+        return indexes.view(np.int64)
 
 
 def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0, *, whole: bool = False) -> Hashes:
-    """One hash for each row of canonical key columns; equal keys have equal hashes, null being equal to null.
+    """Return one hash for each row of canonical key columns; equal keys have equal hashes, and null equals null.
 
     Args:
         columns: The keys.
@@ -112,21 +112,21 @@ def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0
 
 
 def whole_hashes(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64], hashes: Hashes) -> Hashes:
-    """The hashes of whole keys, where those that :func:`hash_keys` gives by default are known already."""
+    """Return the hashes of whole keys, from those that :func:`hash_keys` gives by default."""
     if any(_longest(column) > _TEXT_BYTES for column in columns):
         return hash_keys(columns, seed, whole=True)
     return hashes
 
 
 def _longest(column: pa.Array) -> int:
-    """Bytes of the longest text; 0 where there are none."""
+    """Return the bytes of the longest text; 0 where there are none."""
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)) or not len(column):
         return 0
     return int(np.diff(_offsets(column)).max())
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where each text begins in the column's bytes, and where the last one ends."""
+    """Return where each text begins in the column's bytes, and where the last one ends."""
     start, rows = column.offset, len(column)
     return np.frombuffer(column.buffers()[1], dtype=np.int32)[start : start + rows + 1]
 
@@ -139,7 +139,7 @@ def _masks(hashes: Hashes) -> Words:
 
 
 def _words_of(column: pa.Array, whole: bool) -> list[Words]:
-    """The values as words of eight bytes; anything where they are null."""
+    """Return the values as words of eight bytes; anything where they are null."""
     type_, rows, start = column.type, len(column), column.offset
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return _text_words(column, whole)
@@ -155,7 +155,7 @@ def _words_of(column: pa.Array, whole: bool) -> list[Words]:
 
 
 def _text_words(column: pa.Array, whole: bool) -> list[Words]:
-    """The lengths, and a word mixed of each text's bytes; neither depends on what else is in the column."""
+    """Return the lengths, and a word mixed of each text's bytes; neither depends on the rest of the column."""
     rows, data = len(column), column.buffers()[2]
     bounds = _offsets(column).astype(np.int64)
     begins, ends = bounds[:-1], bounds[1:]
@@ -186,7 +186,7 @@ def _text_words(column: pa.Array, whole: bool) -> list[Words]:
 
 
 def _first_bytes(windows: Words, begins: npt.NDArray[np.int64], lengths: Words) -> Words:
-    """The first eight bytes of each text; of a shorter one only its own."""
+    """Return the first eight bytes of each text; of a shorter one only its own."""
     at = np.minimum(begins, windows.size - 1)
     word: Words = windows[at]
     short = lengths < 8

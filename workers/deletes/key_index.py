@@ -83,10 +83,9 @@ class PartWriter:
         counts = np.bincount(numbers, minlength=parts)
         starts = np.cumsum(counts) - counts
         for part in np.flatnonzero(counts).tolist():
-            some = rows.slice(starts[part], counts[part])
             with self._locks[part]:
-                self._streams[part].write_batch(some)
-                self._rows[part] += some.num_rows
+                self._streams[part].write_batch(rows.slice(starts[part], counts[part]))
+                self._rows[part] += int(counts[part])
 
     def close(self) -> tuple[Path, ...]:
         """End all streams, delete those without rows, and return the others, ascending by part."""
@@ -191,7 +190,7 @@ class _Segment:
     def mark(
         self, removed: Mask, hashes: Hashes, rows: Rows, keys: Sequence[pa.Array], scopes: Rows, numbers: Rows
     ) -> None:
-        """Mark those of some rows that are removed, which come in the order of their hashes."""
+        """Mark which of the rows are removed; they come in the order of their hashes."""
         at = np.searchsorted(self._hashes, hashes)
         while rows.size:
             there = np.flatnonzero(self._hashes[np.minimum(at, self._hashes.size - 1)] == hashes)
@@ -205,7 +204,7 @@ class _Segment:
 
 
 def _segment(deletes: pa.RecordBatch, is_global: bool) -> pa.RecordBatch:
-    """Deletes in the order of their hashes; of the same key only the one with the highest number."""
+    """Return deletes in the order of their hashes; of the same key only the one with the highest number."""
     hashes = deletes["hash"].to_numpy()
     order = np.argsort(hashes)
     hashes = hashes[order]
@@ -214,8 +213,8 @@ def _segment(deletes: pa.RecordBatch, is_global: bool) -> pa.RecordBatch:
         return deletes.take(pa.array(order))
     # Deletes of one hash come by their numbers, the highest first.
     alike = np.flatnonzero(again | np.append(again[1:], False))
-    some = order[alike]
-    order[alike] = some[np.lexsort((-deletes["seq"].to_numpy()[some], hashes[alike]))]
+    unsorted = order[alike]
+    order[alike] = unsorted[np.lexsort((-deletes["seq"].to_numpy()[unsorted], hashes[alike]))]
     rows = deletes.take(pa.array(order))
     keys, second = rows.columns[3:], np.flatnonzero(again)
     again[second] = same_keys(keys, second, keys, second - 1)
@@ -225,7 +224,7 @@ def _segment(deletes: pa.RecordBatch, is_global: bool) -> pa.RecordBatch:
 
 
 def same_keys(left: Sequence[pa.Array], at: Rows, right: Sequence[pa.Array], rows: Rows) -> Mask:
-    """Whether keys are the same, null being the same as null."""
+    """Return which keys are equal; null equals null."""
     same = np.ones(at.size, dtype=bool)
     for one, other in zip(left, right, strict=True):
         ours, theirs = one.take(pa.array(at)), other.take(pa.array(rows))

@@ -79,7 +79,7 @@ class PositionRunWriter:
         """Add rows of any data files; a run ends where the file changes or positions do not ascend."""
         if files.size:
             starts = np.flatnonzero((files[1:] != files[:-1]) | (positions[1:] <= positions[:-1])) + 1
-            for file, run in zip(files[[0, *starts]].tolist(), np.split(positions, starts), strict=True):
+            for file, run in zip(files[np.append(0, starts)].tolist(), np.split(positions, starts), strict=True):
                 self.add(file, run)
 
     def add_rows(self, files: Files, positions: Positions) -> None:

@@ -53,8 +53,12 @@ class DeleteResolver:
 
         Those of vectors are not among them.
         """
-        matcher, equality = Matcher(self._context, self._deletes), self._deletes.equality
-        matched = [runs for number, some in enumerate(equality) for runs in matcher.match(some, f"deletes-{number}")]
+        matcher = Matcher(self._context, self._deletes)
+        matched = [
+            runs
+            for number, equality in enumerate(self._deletes.equality)
+            for runs in matcher.match(equality, f"deletes-{number}")
+        ]
         return DeletedPositions(matched, self._read_position_deletes())
 
     def named(self) -> dict[str, tuple[str, ...]]:

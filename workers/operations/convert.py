@@ -62,7 +62,7 @@ def convert(
         TaskFailed: a Spark task failed for another reason.
     """
     _check_keys(unit.deletes)
-    splits = [split for some in unit.deletes.equality for split in key_splits(some, unit.deletes.data_files)]
+    splits = [split for deletes in unit.deletes.equality for split in key_splits(deletes, unit.deletes.data_files)]
     expected = Counter(split.file.index for split in splits)
     lazy = LazySession(session, alone=_is_small(unit.deletes, splits, budget, session))
     context = UnitContext(lazy, io, budget, scratch, Cancellation())
@@ -91,17 +91,17 @@ def _is_small(deletes: DeleteSet, splits: Sequence[FileSplit], budget: Budget, s
     if budget.cores > 1 and (not callable(session) or running(budget)):
         return False  # the number of tasks follows from the work
     rows = sum(split_cost(split) for split in splits)
-    rows += sum(file.record_count + FILE_ROWS for some in deletes.equality for file in some.files)
+    rows += sum(file.record_count + FILE_ROWS for equality in deletes.equality for file in equality.files)
     return rows + len(deletes.positions) * FILE_ROWS <= _ALONE_ROWS
 
 
 def _check_keys(deletes: DeleteSet) -> None:
-    for some in deletes.equality:
-        for column in some.columns if some.files else ():
+    for equality in deletes.equality:
+        for column in equality.columns:
             try:
                 canonical_type(column.type)
             except TypeError as error:
-                raise UnsupportedFile(some.files[0].path, f"{error} (field {column.field_id})") from error
+                raise UnsupportedFile(equality.files[0].path, f"{error} (field {column.field_id})") from error
 
 
 def _convert(unit: ConversionUnit, splits: Sequence[FileSplit], context: UnitContext) -> ConversionResult:
@@ -147,7 +147,7 @@ def _write(
 
 
 def _until_deleted(scratch: Path, batches: Iterator[PositionBatch]) -> Iterator[PositionBatch]:
-    """A task that was cancelled lives on for a moment; with its scratch gone, nobody would remove what it writes."""
+    """A task that was cancelled lives on for a moment; with its scratch gone, nothing would remove what it writes."""
     for batch in batches:
         if not scratch.is_dir():
             raise RuntimeError("the attempt that this task belongs to has ended")
@@ -159,9 +159,9 @@ def _write_position_deletes(
 ) -> Iterator[StagedDeleteFile]:
     """Write one file for each destination; data files of a destination come one after another."""
     data_files, formats = unit.deletes.data_files, format_model(FileFormat.PARQUET)
-    fresh = ((data_files[batch.file], batch.positions[~batch.before]) for batch in batches)
-    found = ((file, positions) for file, positions in fresh if positions.size)
-    for path, group in groupby(found, key=lambda item: unit.destinations[item[0].index]):
+    new = ((data_files[batch.file], batch.positions[~batch.before]) for batch in batches)
+    rows = ((file, positions) for file, positions in new if positions.size)
+    for path, group in groupby(rows, key=lambda item: unit.destinations[item[0].index]):
         with formats.create_position_deletes(io, path, unit.properties) as writer:
             for file, positions in group:
                 writer.write(file.path, positions)

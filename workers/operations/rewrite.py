@@ -84,14 +84,14 @@ def rewrite(
 
 
 def _is_small(unit: RewriteUnit, budget: Budget, session: SessionSource) -> bool:
-    """Whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
+    """Return whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
     size = sum(max(file.size, file.record_count * _ROW_BYTES) for file in unit.inputs)
     at_hand = budget.cores > 1 and (not callable(session) or running(budget))
     return size <= (_ALONE_BYTES if at_hand else _ALONE_BYTES_COLD)
 
 
 def tasks_of(budget: Budget) -> int:
-    """How many tasks note paths in a unit's journal: those that write first, and those that merge small files."""
+    """Return how many tasks note paths in a unit's journal: those that write first, and those that merge files."""
     return 2 * budget.shuffle_tasks
 
 
@@ -169,8 +169,8 @@ def _rearrange(context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: 
         files = OutputFiles(unit, context.io, task, context.scratch, context.budget.rows_bytes)
         expected = exchange.rows(task)
         slices = until_cancelled(read_ahead(exchange.read(task), _SLICES_AHEAD))
-        for partition, found in groupby(slices, key=itemgetter(0)):
-            yield from files.write(partition, (rows for _, rows in found), row_bytes, expected[partition])
+        for partition, group in groupby(slices, key=itemgetter(0)):
+            yield from files.write(partition, (rows for _, rows in group), row_bytes, expected[partition])
 
     written = run_tasks(context, len(exchange.tasks), write)
     exchange.discard()
