@@ -68,10 +68,6 @@ class Additions:
     written: tuple[str, ...] = ()
 
 
-def _no_additions(table: Table, name: str) -> Additions:
-    return Additions()
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoChange:
     """Nothing to commit: nothing is left to do, or the operation only reads."""
@@ -96,7 +92,7 @@ class SnapshotChange:
     rewritten_manifests: tuple[ManifestFile, ...] = ()
     #: Returns the files that are added, and writes those that depend on the head. Takes the table as it was loaded for
     #: the attempt, and the name that all files of the attempt carry.
-    additions: Callable[[Table, str], Additions] = _no_additions
+    additions: Callable[[Table, str], Additions] = lambda table, name: Additions()
     replans: tuple[Replan, ...] = ()
     failures: tuple[Failure, ...] = ()
 
@@ -129,11 +125,7 @@ class CommitRules(Protocol):
     """When a commit of an operation is right. One object serves all attempts at a commit and may keep what it read."""
 
     def change(self, table: Table, head: BranchHead) -> Change:
-        """Return what of the staged work may be committed on a head.
-
-        Args:
-            table: The table, freshly loaded for this attempt.
-            head: The head of the plan's branch.
+        """Return what of the staged work may be committed on the branch's head in a freshly loaded table.
 
         Raises:
             Conflict: The plan as a whole no longer fits the branch.

@@ -95,12 +95,7 @@ def part_hashes(is_global: bool, scopes: npt.NDArray[np.int32], columns: Sequenc
 def spool(
     deletes: EqualityDeletes, reader: KeyReader, folder: Path, budget: Budget, cancellation: Cancellation
 ) -> Spool:
-    """Read all delete files into a folder.
-
-    Raises:
-        CorruptFile, UnsupportedFile: a delete file cannot be used.
-        Stopped: The work is cancelled.
-    """
+    """Read all delete files into a folder; raises DataError if one cannot be used, Stopped if the work is cancelled."""
     folder.mkdir()
     readers = min(_READERS, len(deletes.files))
     reader = replace(reader, batch_bytes=max(1 << 20, reader.batch_bytes // readers))
@@ -177,10 +172,8 @@ def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[
 class Distinct:
     """Drops repeated deletes of one file, whose scope and sequence number are the same.
 
-    Deletes of short keys pass as they are. Keys that come again after others have filled the memory pass again.
-
-    Args:
-        most_bytes: Bytes of deletes that wait to be compared, about.
+    Deletes of short keys pass as they are. About ``most_bytes`` wait to be compared: keys that repeat after others have
+    filled them pass again.
     """
 
     def __init__(self, most_bytes: int) -> None:

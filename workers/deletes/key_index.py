@@ -54,13 +54,7 @@ def parts_of(hashes: Hashes, parts: int) -> npt.NDArray[np.uint16]:
 
 
 class PartWriter:
-    """Writes the parts, one Arrow stream each; threads may share it.
-
-    Args:
-        folder: Where the streams are made.
-        schema: Of the rows, whose first column is the hash.
-        parts: How many there are.
-    """
+    """Writes rows, whose first column is the hash, into one Arrow stream for each part; threads may share it."""
 
     def __init__(self, folder: Path, schema: pa.Schema, parts: int) -> None:
         self.paths = [folder / f"{number}.arrows" for number in range(parts)]
@@ -120,10 +114,7 @@ def write_index(part: Path, is_global: bool) -> None:
 class KeyIndex:
     """Distinct keys, each with the highest sequence number that deletes it.
 
-    Args:
-        paths: The parts of the spool that it was made of.
-        parts: The number of parts, those without deletes included.
-        is_global: Whether deletes reach all scopes.
+    It is opened by the paths of the spool's parts; ``parts`` counts those without deletes too.
     """
 
     def __init__(self, paths: Sequence[Path], parts: int, is_global: bool) -> None:

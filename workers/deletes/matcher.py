@@ -69,12 +69,7 @@ def split_cost(split: FileSplit) -> int:
 
 @dataclass(frozen=True)
 class Matcher:
-    """Finds the rows that equality deletes remove.
-
-    Args:
-        context: What the unit's work uses; deletes and positions lie in its scratch.
-        deletes: The data files.
-    """
+    """Finds the rows of a set's data files that equality deletes remove; both lie in the context's scratch."""
 
     context: UnitContext
     deletes: DeleteSet

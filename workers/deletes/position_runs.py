@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from workers.formats.format_model import Positions
 from workers.runtime.parallel import balance, map_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Positions = npt.NDArray[np.int64]
 Files = npt.NDArray[np.int32]
 
 _WIDTH: Final = 8
@@ -129,12 +129,7 @@ class PositionBatch:
 
 
 class DeletedPositions:
-    """The rows of data files that deletes remove, put together from runs.
-
-    Args:
-        matched: What equality deletes remove.
-        before: What was deleted by position before.
-    """
+    """The rows of data files that equality deletes match, and those that were deleted by position before."""
 
     def __init__(self, matched: Sequence[PositionRuns], before: Sequence[PositionRuns]) -> None:
         sources = [*matched, *before]
@@ -150,11 +145,7 @@ class DeletedPositions:
         self._is_match = self._sources < len(matched)
 
     def counts(self, *, matched: bool = False) -> dict[int, int]:
-        """Return how many positions each data file has, about, ascending by data file.
-
-        Args:
-            matched: Only files that equality deletes remove rows of, and these rows.
-        """
+        """Return how many positions each data file has, about, ascending by data file; or only matched rows."""
         chosen = self._is_match if matched else np.ones(self._files.size, dtype=bool)
         files, where = np.unique(self._files[chosen], return_inverse=True)
         sizes = np.bincount(where, weights=(self._ends - self._starts)[chosen], minlength=files.size)

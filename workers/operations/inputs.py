@@ -64,12 +64,6 @@ def group_splits(
     """Cut each partition's inputs into groups that are worth a file of the target size, ``most`` at most.
 
     What is written into one partition stays together and in order.
-
-    Args:
-        partitions: Each with its inputs.
-        sizes: Of the files to be written.
-        most: Groups of one partition.
-        deleted_rows: Returns how many rows of an input are deleted.
     """
     groups = []
     for partition, inputs in partitions:
@@ -119,19 +113,14 @@ def _cut(files: Sequence[ContentFile], share: int, wanted: int) -> list[tuple[Fi
 
 @dataclass(frozen=True)
 class LiveRows:
-    """Reads inputs without the rows that deletes remove, and counts them.
-
-    Args:
-        reader: Of the columns that are wanted.
-        scratch: Where the deletes lie, resolved.
-    """
+    """Reads inputs without the rows that deletes remove, which lie resolved in scratch, and counts them."""
 
     reader: RowReader
     scratch: Path
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows, with field ids."""
+        """The schema of the rows, with field ids."""
         return self.reader.schema
 
     def deleted_rows(self, file: ContentFile) -> int:

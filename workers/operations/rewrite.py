@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,12 +66,8 @@ def rewrite(
 
     Args:
         unit: What is read and how is written.
-        io: The table's file access; goes to Spark's tasks.
-        session: The session that :func:`workers.runtime.session.session` made for this budget, or what makes it:
-            it is started when there is work for several tasks.
-        budget: Memory and cores.
-        scratch: An empty folder, deleted by the caller. Rows that are arranged wait there, as they are in Arrow.
-        progress: Called in this thread with data files read and in all, when that has changed.
+        io, session, budget, progress: As in :func:`workers.operations.convert.convert`.
+        scratch: An empty folder, deleted by the caller. Rows that are sorted wait there, as they are in Arrow.
 
     Raises:
         CorruptFile, UnsupportedFile: a file cannot be used; trying again does not help.
@@ -79,8 +75,15 @@ def rewrite(
     """
     lazy = LazySession(session, alone=_is_small(unit, budget, session))
     context = UnitContext(lazy, io, budget, scratch, Cancellation())
-    work = Rewrite(unit, context)
-    return run_unit(context, unit.name, work.result, lambda: work.read, len(unit.inputs), progress)
+    splits = {file.index: 1 for file in unit.inputs}
+    return run_unit(
+        context,
+        unit.name,
+        lambda: _rewrite(unit, context, splits),
+        lambda: files_done(scratch, splits, READ),
+        len(unit.inputs),
+        progress,
+    )
 
 
 def _is_small(unit: RewriteUnit, budget: Budget, session: SessionSource) -> bool:
@@ -95,43 +98,31 @@ def tasks_of(budget: Budget) -> int:
     return 2 * budget.shuffle_tasks
 
 
-class Rewrite:
-    """One rewrite, and how far it is."""
+def _rewrite(unit: RewriteUnit, context: UnitContext, expected: dict[int, int]) -> RewriteResult:
+    """Resolve the deletes, write the live rows, and describe the files.
 
-    def __init__(self, unit: RewriteUnit, context: UnitContext) -> None:
-        self._unit = unit
-        self._context = context
-        #: The number of splits of each data file.
-        self._splits: Counter[int] = Counter(file.index for file in unit.inputs)
-        fields = written_schema(unit.schema, lineage=unit.lineage)
-        reader = RowReader(context.io, fields, unit.deletes.name_mapping, context.budget.batch_bytes)
-        self._rows = LiveRows(reader, context.scratch)
-
-    @property
-    def read(self) -> int:
-        """The number of data files that were read to their end."""
-        return files_done(self._context.scratch, self._splits, READ)
-
-    def result(self) -> RewriteResult:
-        """Resolve the deletes, write the live rows, and describe the files."""
-        unit, context, rows = self._unit, self._context, self._rows
-        most = context.budget.shuffle_tasks
-        deletes = DeleteResolver(unit.deletes, context, keep_names=True)
-        deletes.spool()
-        copy = partial(_copy, context, unit, rows)
-        if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
-            splits = split_inputs(unit.inputs, context.budget.cores)
-            self._splits = Counter(split.file.index for split in splits)
-            written = _rearrange(context, unit, rows, splits)
-        else:
-            groups = group_splits(group_by_partition(unit.inputs, unit.scopes), unit.sizes, most, rows.deleted_rows)
-            self._splits = Counter(split.file.index for group in groups for split in group.splits)
-            written = copy(groups)
-        read, live = total_rows(context.scratch)
-        if live != (records := sum(file.records for _, file in written)):
-            raise TaskFailed(f"{live} rows are live, {records} were written")
-        files = _merge_small_files(written, unit, context.io, partial(copy, first=most))
-        return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
+    The number of splits of each data file is put into ``expected`` before any is read.
+    """
+    most = context.budget.shuffle_tasks
+    deletes = DeleteResolver(unit.deletes, context, keep_names=True)
+    deletes.spool()
+    fields = written_schema(unit.schema, lineage=unit.lineage)
+    reader = RowReader(context.io, fields, unit.deletes.name_mapping, context.budget.batch_bytes)
+    rows = LiveRows(reader, context.scratch)
+    copy = partial(_copy, context, unit, rows)
+    if unit.strategy is not Strategy.BINPACK or None in unit.scopes:
+        splits = split_inputs(unit.inputs, context.budget.cores)
+        expected.update((split.file.index, split.count) for split in splits)
+        written = _rearrange(context, unit, rows, splits)
+    else:
+        groups = group_splits(group_by_partition(unit.inputs, unit.scopes), unit.sizes, most, rows.deleted_rows)
+        expected.update((split.file.index, split.count) for group in groups for split in group.splits)
+        written = copy(groups)
+    read, live = total_rows(context.scratch)
+    if live != (records := sum(file.records for _, file in written)):
+        raise TaskFailed(f"{live} rows are live, {records} were written")
+    files = _merge_small_files(written, unit, context.io, partial(copy, first=most))
+    return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
 
 
 def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[StagedDataFile, ...]]:

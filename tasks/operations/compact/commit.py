@@ -24,13 +24,9 @@ from tasks.operations.delete_changes import DeleteChanges
 
 
 class CompactionRules:
-    """The rules of :mod:`tasks.operations.compact.conflicts`, for the staged units of one round.
+    """The rules of :mod:`tasks.operations.compact.conflicts`, for the staged units of one round, by number.
 
     A conflict costs its unit only.
-
-    Args:
-        plan: The round.
-        staged: The units that are staged, by number.
     """
 
     def __init__(self, plan: Plan, staged: Mapping[int, Staged]) -> None:

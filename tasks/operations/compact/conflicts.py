@@ -24,16 +24,7 @@ from tasks.operations.delete_changes import DeleteChanges
 
 
 class InputCheck:
-    """Compares the inputs of a round's units with what they were.
-
-    Args:
-        plan: The round.
-        metadata: The table's, as it was loaded for this attempt.
-        head: The branch's head in it.
-        changes: The deletes that were added and removed meanwhile.
-        before: The inputs that were live at the plan's snapshot, by path.
-        now: Those that are live at the head.
-    """
+    """Compares the inputs of a round's units that were live at the plan's snapshot with those live at the head."""
 
     def __init__(
         self,
@@ -139,13 +130,8 @@ class ManifestSummary:
 class ManifestSummaries:
     """Reads each data manifest once, however many attempts a commit takes.
 
-    Manifests that hold nothing but files with data sequence numbers above ``newest`` are left out: they came after
-    what is asked for.
-
-    Args:
-        io: The table's file access.
-        wanted: Paths of the files that are asked for.
-        newest: The data sequence number of the newest file that matters.
+    Files are asked for by path. Manifests that hold nothing but files with data sequence numbers above ``newest`` are
+    left out: they came after what is asked for.
     """
 
     def __init__(self, io: FileIO, wanted: frozenset[str], newest: int) -> None:

@@ -87,23 +87,19 @@ class ConversionRules:
 def _additions(plan: Plan, decision: Decision, table: Table, name: str) -> Additions:
     """Return the staged delete files and vectors; vectors of data files that got another meanwhile are merged."""
     partitions = ScopeDecoder(table.metadata)
-    merged, written = _merge(plan, decision, table, name)
+    paths = (merged_vectors_path(table, plan, name),) if decision.merges else ()
+    merged = [vector for path in paths for vector in _merge(table, decision, path)]
     deletes = ((unit.scopes[delete.scope], delete) for unit, delete in decision.deletes)
     vectors = ((unit.scopes[vector.scope], vector) for unit, vector in (*decision.vectors, *merged))
     files = (
         *(position_delete_file(delete, partitions.decode(scope), scope.spec_id) for scope, delete in deletes),
         *(_vector_file(vector, partitions.decode(scope), scope.spec_id) for scope, vector in vectors),
     )
-    return Additions(files, written)
+    return Additions(files, paths)
 
 
-def _merge(
-    plan: Plan, decision: Decision, table: Table, name: str
-) -> tuple[list[tuple[Staged, StagedVector]], tuple[str, ...]]:
+def _merge(table: Table, decision: Decision, path: str) -> list[tuple[Staged, StagedVector]]:
     """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
-    if not decision.merges:
-        return [], ()
-    path = merged_vectors_path(table, plan, name)
     merged: list[tuple[Staged, StagedVector]] = []
     with PuffinWriter(table.io, path) as writer:
         for unit, merge in decision.merges:
@@ -114,7 +110,7 @@ def _merge(
             change = {"path": path, "offset": offset, "content_size": length, "cardinality": vector.cardinality}
             merged.append((unit, staged.model_copy(update=change)))
         size = writer.close()
-    return [(unit, vector.model_copy(update={"size": size})) for unit, vector in merged], (path,)
+    return [(unit, vector.model_copy(update={"size": size})) for unit, vector in merged]
 
 
 def position_delete_file(delete: StagedDeleteFile, partition: Record, spec_id: int) -> NewFile:

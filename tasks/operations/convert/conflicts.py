@@ -96,13 +96,9 @@ class OutdatedFile:
 def decide(
     plan: Plan, staged: Mapping[int, Staged], head: BranchHead, outdated: Mapping[int, Collection[OutdatedFile]]
 ) -> Decision:
-    """Check all staged units against the head.
+    """Check all staged units, by number, against the head; the others failed.
 
-    Args:
-        plan: What was planned, and at which snapshot.
-        staged: The units that are staged, by number; the others failed.
-        head: The branch's head at this attempt.
-        outdated: For each unit the data files that nothing may be committed for.
+    Nothing is committed for outdated data files.
     """
     useful = {number: unit for number, unit in staged.items() if _is_useful(plan, number, head)}
     dropped = {file.path for files in outdated.values() for file in files} | head.gone_data
@@ -179,14 +175,7 @@ def _unneeded(staged: Mapping[int, Staged], head: BranchHead, with_vector: froze
 def outdated_files(
     plan: Plan, staged: Mapping[int, Staged], unit_of: UnitOf, head: BranchHead, changes: DeleteChanges
 ) -> dict[int, tuple[OutdatedFile, ...]]:
-    """Return the outdated data files of each unit that has some.
-
-    Args:
-        plan: The round.
-        staged: The units that are staged, by number.
-        unit_of: Reads what a unit was made of; only asked for units that may have such files.
-        head: The branch's head at this attempt.
-        changes: What earlier attempts have read of deletes.
+    """Return the outdated data files of each unit that has some; reads only units that may have such files.
 
     Raises:
         Corrupt: the record of a unit is missing or cannot be read.
