@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeAlias, TypeVar
@@ -32,8 +32,8 @@ from producer.model.plan import (
 
 #: A sort key of partitions: label, spec id, and values in hexadecimal with nulls first.
 PartitionOrder: TypeAlias = tuple[str, int, tuple[tuple[bool, str], ...]]
-#: A data file with the equality deletes that may remove rows of it.
-ReachedFile: TypeAlias = tuple[LiveFile, tuple[ApplicableDeletes, ...]]
+#: A data file with the equality deletes that may apply to rows of it.
+FileWithDeletes: TypeAlias = tuple[LiveFile, tuple[ApplicableDeletes, ...]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def bundle_label(groups: Sequence[FileGroup]) -> str:
 
 @dataclass(frozen=True)
 class AppliedDeletes:
-    """Every delete that reaches some data files, each once."""
+    """The deletes that apply to some data files, each once."""
 
     equality: tuple[tuple[LiveFile, EqualityDeleteGroup], ...]
     positions: tuple[LiveFile, ...]
@@ -98,12 +98,12 @@ class AppliedDeletes:
         return (*(delete for delete, _ in self.equality), *self.positions, *self.vectors)
 
 
-def equality_deletes_of(files: Iterable[ReachedFile]) -> Iterator[tuple[LiveFile, EqualityDeleteGroup]]:
-    """Yield the equality deletes that reach some data files, each once, in time linear in files and deletes."""
+def equality_deletes_of(files: Iterable[FileWithDeletes]) -> Iterator[tuple[LiveFile, EqualityDeleteGroup]]:
+    """Yield the equality deletes that apply to some data files, each once, in time linear in files and deletes."""
     starts: dict[EqualityDeleteGroup, int] = {}
-    for _, reaches in files:
-        for reach in reaches:
-            starts[reach.group] = min(reach.start, starts.get(reach.group, reach.start))
+    for _, deletes in files:
+        for applicable in deletes:
+            starts[applicable.group] = min(applicable.start, starts.get(applicable.group, applicable.start))
     for group, start in starts.items():
         for delete in group.deletes[start:]:
             yield delete, group
@@ -117,8 +117,8 @@ class UnitBuilder:
         self._index = index
         self._deletes = deletes
 
-    def applied_deletes(self, files: Sequence[ReachedFile]) -> AppliedDeletes:
-        """Return the deletes that reach data files, in time linear in files and deletes."""
+    def applied_deletes(self, files: Sequence[FileWithDeletes]) -> AppliedDeletes:
+        """Return the deletes that apply to data files, in time linear in files and deletes."""
         shared: dict[PositionDeleteGroup, int] = {}
         own: list[LiveFile] = []
         vectors: list[LiveFile] = []
@@ -136,7 +136,7 @@ class UnitBuilder:
             vectors=tuple(vectors),
         )
 
-    def unit(self, header: UnitHeader, files: Sequence[ReachedFile], applied: AppliedDeletes) -> Unit:
+    def unit(self, header: UnitHeader, files: Sequence[FileWithDeletes], applied: AppliedDeletes) -> Unit:
         """Return a unit of data files, with its scopes in the order of their first files."""
         scope_of = {key: number for number, key in enumerate(dict.fromkeys(file.partition_key for file, _ in files))}
         samples = {file.partition_key: file for file, _ in reversed(files)}
@@ -187,20 +187,23 @@ class UnitBuilder:
         scope = self.scope(file)
         return scope.label, scope.spec_id, tuple((value is not None, value or "") for value in scope.values)
 
-    def refusal(self, reached: ReachedFile) -> str | None:
-        """Return why a data file and its deletes cannot be read, naming the file, or None if they can."""
-        file, reaches = reached
+    def refusals(self, files: Iterable[FileWithDeletes]) -> dict[str, str]:
+        """Return why data files, or deletes that apply to them, cannot be read, by the paths of the data files."""
+        reasons = ((file.path, self._refusal(file, deletes)) for file, deletes in files)
+        return {path: reason for path, reason in reasons if reason is not None}
+
+    def _refusal(self, file: LiveFile, deletes: tuple[ApplicableDeletes, ...]) -> str | None:
         if (reason := _unreadable(file)) is not None:
             return reason
         if self._unreadable_deletes:
-            for delete in self.applied_deletes([reached]).all:
-                if (reason := self._unreadable_deletes.get(delete.path)) is not None:
+            for applied in self.applied_deletes([(file, deletes)]).all:
+                if (reason := self._unreadable_deletes.get(applied.path)) is not None:
                     return reason
-        for reach in reaches:
-            if not reach.group.columns:
+        for group, start in ((applicable.group, applicable.start) for applicable in deletes):
+            if not group.columns:
+                ids = list(group.equality_ids)
                 return (
-                    f"{reach.group.deletes[reach.start].path} has equality ids {list(reach.group.equality_ids)}: "
-                    "one of them is no column of a primitive type."
+                    f"{group.deletes[start].path} has equality ids {ids}: one of them is no column of a primitive type."
                 )
         return None
 
@@ -231,9 +234,10 @@ def vector_ref(vector: LiveFile) -> VectorRef:
     )
 
 
-def refusal_summary(reasons: Sequence[str]) -> str:
+def refusal_summary(refusals: Mapping[str, str]) -> str:
     """Return the first reason, and how many more files are refused."""
-    return reasons[0] + (f" (and {len(reasons) - 1} more files)" if len(reasons) > 1 else "")
+    first = next(iter(refusals.values()))
+    return first if len(refusals) == 1 else f"{first} (and {len(refusals) - 1} more files)"
 
 
 def _unreadable(file: LiveFile) -> str | None:

@@ -14,7 +14,7 @@ from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import Rewrite
 from producer.planning.compact.options import JobOrder
 from producer.planning.compact.rewrite_options import Thresholds
-from producer.planning.units import ReachedFile
+from producer.planning.units import FileWithDeletes
 
 
 class RewriteReason(Enum):
@@ -33,15 +33,15 @@ class RewriteCandidate:
 
     file: LiveFile
     #: The equality deletes that may remove rows of it.
-    reaches: tuple[ApplicableDeletes, ...]
+    deletes: tuple[ApplicableDeletes, ...]
     reason: RewriteReason
     #: Bytes of the rows that are left, as far as deletes are known by row.
     live_size: int
 
     @property
-    def reached(self) -> ReachedFile:
+    def with_deletes(self) -> FileWithDeletes:
         """The file with its equality deletes."""
-        return self.file, self.reaches
+        return self.file, self.deletes
 
 
 class CandidateEvaluator:
@@ -62,10 +62,10 @@ class CandidateEvaluator:
         small = file.size < limits.min_size
         if limits.small_only and not small and not limits.rewrite_all:
             return None
-        reaches = tuple(r for r in self._index.equality_deletes(file) if r.group.may_match(file, r.start))
+        deletes = tuple(r for r in self._index.equality_deletes(file) if r.group.may_match(file, r.start))
         deleted = self._deleted_rows(file)
         deleted_ratio = deleted / file.record_count if file.record_count else 0.0
-        if deleted_ratio >= limits.delete_ratio or self._delete_files(file, reaches) >= limits.delete_files:
+        if deleted_ratio >= limits.delete_ratio or self._delete_files(file, deletes) >= limits.delete_files:
             reason = RewriteReason.TOO_MANY_DELETES
         elif file.size > limits.max_size and file.record_count - deleted > 1:
             reason = RewriteReason.TOO_LARGE
@@ -75,17 +75,17 @@ class CandidateEvaluator:
             reason = RewriteReason.REWRITE_ALL
         else:
             return None
-        return RewriteCandidate(file, reaches, reason, round(file.size * (1 - deleted_ratio)))
+        return RewriteCandidate(file, deletes, reason, round(file.size * (1 - deleted_ratio)))
 
     def _deleted_rows(self, file: LiveFile) -> int:
         vector = self._index.deletion_vector(file)
         own = [vector] if vector is not None else self._own_positions(file)
         return min(sum(delete.record_count for delete in own), file.record_count)
 
-    def _delete_files(self, file: LiveFile, reaches: Iterable[ApplicableDeletes]) -> int:
+    def _delete_files(self, file: LiveFile, deletes: Iterable[ApplicableDeletes]) -> int:
         shared = self._index.partition_position_deletes(file)
         return (
-            sum(len(reach.group.deletes) - reach.start for reach in reaches)
+            sum(len(applicable.group.deletes) - applicable.start for applicable in deletes)
             + (shared.count_likely(file) if shared is not None else 0)
             + len(self._own_positions(file))
             + (self._index.deletion_vector(file) is not None)

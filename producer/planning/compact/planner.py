@@ -68,7 +68,7 @@ class CompactionPlanner:
         self.deletes = list(read_manifests(table.io, (m for m in manifests if m.content == ManifestContent.DELETES)))
         self.index = DeleteFileIndex(self.deletes, self.metadata)
         self.builder = UnitBuilder(self.metadata, self.index, self.deletes)
-        self.live = DanglingDeletes(self.metadata, self.deletes)
+        self.dangling = DanglingDeletes(self.metadata, self.deletes)
         self.data_files = self.selected = 0
 
     def plan(self) -> PlanWithUnits:
@@ -91,7 +91,7 @@ class CompactionPlanner:
         selects: dict[PartitionKey, bool] = {}
         candidates: dict[PartitionKey | None, list[RewriteCandidate]] = defaultdict(list)
         for file in read_manifests(self.io, self.data_manifests):
-            self.live.add_data_file(file)
+            self.dangling.add_data_file(file)
             self.data_files += 1
             key = file.partition_key
             if key not in selects:
@@ -133,13 +133,13 @@ class CompactionPlanner:
         for group in split(whole, self.thresholds.max_group_size):
             if not qualifies(group.candidates, self.thresholds):
                 continue
-            refusals = {c.file.path: reason for c in group.candidates if (reason := self.builder.refusal(c.reached))}
+            refusals = self.builder.refusals(c.with_deletes for c in group.candidates)
             readable = tuple(c for c in group.candidates if c.file.path not in refusals)
             if qualifies(readable, self.thresholds):
                 yield RewriteFileGroup(group.label, readable, group.routed)
             if refusals:
                 refused = tuple(c for c in group.candidates if c.file.path in refusals)
-                yield RewriteFileGroup(group.label, refused, group.routed, refusal_summary(list(refusals.values())))
+                yield RewriteFileGroup(group.label, refused, group.routed, refusal_summary(refusals))
 
     def _bundles(self, groups: Sequence[RewriteFileGroup]) -> list[tuple[RewriteFileGroup, ...]]:
         """Return bundles of groups in the requested order; groups whose rows are routed stay apart."""
@@ -156,7 +156,7 @@ class CompactionPlanner:
 
     def _unit(self, number: int, groups: tuple[RewriteFileGroup, ...]) -> Unit:
         candidates = [candidate for group in groups for candidate in group.candidates]
-        files = [candidate.reached for candidate in candidates]
+        files = [candidate.with_deletes for candidate in candidates]
         applied = self.builder.applied_deletes(files)
         refused = groups[0].refused
         read = sum(group.cost for group in groups) + sum(delete.content_size or delete.size for delete in applied.all)
@@ -175,7 +175,7 @@ class CompactionPlanner:
         return self.builder.unit(header, files, applied)
 
     def _has_dangling(self) -> bool:
-        return self.rewrite.remove_dangling and any(self.live.is_dangling(delete) for delete in self.deletes)
+        return self.rewrite.remove_dangling and any(self.dangling.is_dangling(delete) for delete in self.deletes)
 
     def _why_nothing(
         self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]

@@ -19,8 +19,8 @@ from producer.iceberg.partitions import PartitionKey
 from producer.model.plan import Plan, Retirement, Unit, UnitHeader
 from producer.planning.partition_filter import PartitionFilter
 from producer.planning.units import (
+    FileWithDeletes,
     PlanWithUnits,
-    ReachedFile,
     UnitBuilder,
     bundle,
     bundle_label,
@@ -39,7 +39,7 @@ class ConversionFileGroup:
 
     #: The partition, for people.
     label: str
-    files: tuple[ReachedFile, ...]
+    files: tuple[FileWithDeletes, ...]
     #: Bytes that will be read, deletes included.
     cost: int
     refused: str | None = None
@@ -59,7 +59,7 @@ def split(
         limit: Bytes that a group reads at most, unless a single file is larger.
     """
     data_limit = max(limit - deletes_cost, _DATA_PER_DELETES * deletes_cost, 1)
-    chunks: list[list[ReachedFile]] = []
+    chunks: list[list[FileWithDeletes]] = []
     chunk_cost = 0
     for file in group.files:
         cost = costs[file[0].path]
@@ -119,47 +119,47 @@ class ConversionPlanner:
 
     # -- from data files to file groups ---------------------------------------------------------------------------
 
-    def _reached_files(self) -> dict[PartitionKey, list[ReachedFile]]:
+    def _files_with_deletes(self) -> dict[PartitionKey, list[FileWithDeletes]]:
         """Return the data files that some equality delete may remove a row of, by partition."""
         newest = self.index.max_equality_sequence_number
         # No delete reaches a manifest whose oldest file is as new as the newest delete.
         older = [
             m for m in self.manifests if m.content == ManifestContent.DATA and (m.min_sequence_number or 0) < newest
         ]
-        found: dict[PartitionKey, list[ReachedFile]] = defaultdict(list)
+        found: dict[PartitionKey, list[FileWithDeletes]] = defaultdict(list)
         for file in read_manifests(self.io, older):
-            reaches = tuple(self.index.equality_deletes(file))
-            if not reaches:
+            deletes = tuple(self.index.equality_deletes(file))
+            if not deletes:
                 continue
             if not self.partition_filter.selects(file.spec_id, file.partition):
-                for reach in reaches:
-                    oldest = self.excluded.get(reach.group, file.sequence_number)
-                    self.excluded[reach.group] = min(oldest, file.sequence_number)
+                for applicable in deletes:
+                    oldest = self.excluded.get(applicable.group, file.sequence_number)
+                    self.excluded[applicable.group] = min(oldest, file.sequence_number)
                 continue
-            reaches = tuple(reach for reach in reaches if reach.group.may_match(file, reach.start))
-            if reaches:
-                found[file.partition_key].append((file, reaches))
+            deletes = tuple(applicable for applicable in deletes if applicable.group.may_match(file, applicable.start))
+            if deletes:
+                found[file.partition_key].append((file, deletes))
         return found
 
     def _file_groups(self) -> Iterator[ConversionFileGroup]:
-        by_partition = self._reached_files()
+        by_partition = self._files_with_deletes()
         for key in sorted(by_partition, key=lambda key: self.builder.order(by_partition[key][0][0])):
             files = sorted(by_partition[key], key=lambda item: item[0].path)
             label = self.builder.label(files[0][0])
-            refusals = {item[0].path: reason for item in files if (reason := self.builder.refusal(item)) is not None}
+            refusals = self.builder.refusals(files)
             readable = tuple(item for item in files if item[0].path not in refusals)
             if readable:
-                costs = {file.path: self._cost(file, reaches) for file, reaches in readable}
+                costs = {file.path: self._cost(file, deletes) for file, deletes in readable}
                 deletes_cost = sum(delete.size for delete, _ in equality_deletes_of(readable))
                 group = ConversionFileGroup(label, readable, sum(costs.values()) + deletes_cost)
                 yield from split(group, costs, deletes_cost, self.unit_bytes)
             if refusals:
                 refused = tuple(item for item in files if item[0].path in refusals)
-                yield ConversionFileGroup(label, refused, 0, refusal_summary(list(refusals.values())))
+                yield ConversionFileGroup(label, refused, 0, refusal_summary(refusals))
 
-    def _cost(self, file: LiveFile, reaches: Sequence[ApplicableDeletes]) -> int:
+    def _cost(self, file: LiveFile, deletes: Sequence[ApplicableDeletes]) -> int:
         """Return the bytes of the key columns to read, or of the whole file if the manifest has no column sizes."""
-        ids = {field_id for reach in reaches for field_id in reach.group.equality_ids}
+        ids = {field_id for applicable in deletes for field_id in applicable.group.equality_ids}
         sizes = file.data_file.column_sizes or {}
         return sum(sizes[i] for i in ids) if ids <= sizes.keys() else file.size
 
