@@ -54,6 +54,8 @@ app.conf.update(
     # Redis counts from delivery and never renews: what is still being worked on must not be delivered again.
     broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
     broker_connection_retry_on_startup=True,
+    # By default a worker that has tried to connect 100 times, which takes 50 minutes, ends with status 1; so does beat.
+    broker_connection_max_retries=None,
     # A worker that cannot send what comes next has nothing better to do than to wait for Redis.
     task_publish_retry_policy={"max_retries": None, "interval_start": 0, "interval_step": 0.5, "interval_max": 5},
     worker_max_tasks_per_child=settings.recycle_units,
