@@ -68,10 +68,7 @@ def written_schema(schema: Schema, *, lineage: bool) -> Schema:
 def arrow_schema(schema: Schema, uuid_type: pa.DataType = _UUID) -> pa.Schema:
     """Return the Arrow schema of rows of these columns, with field ids at every depth.
 
-    Args:
-        schema: The columns.
-        uuid_type: The type of UUIDs. Iceberg asks for Parquet's logical type (spec, Appendix A), which Arrow writes for
-            its own UUID type alone.
+    Iceberg asks for Parquet's logical type of UUIDs (spec, Appendix A), which Arrow writes for its own UUID type alone.
 
     Raises:
         TypeError: a column has a type that is not supported; the text names it.

@@ -51,12 +51,7 @@ class DeletionVector:
 
     @classmethod
     def from_blob(cls, blob: bytes, path: str, cardinality: int | None = None) -> DeletionVector:
-        """Read the blob and check its frame, checksum and, where it is given, the number of positions.
-
-        Args:
-            blob: The blob.
-            path: The file that errors name.
-            cardinality: The number of positions that the metadata states.
+        """Read the blob of the file ``path``, and check its frame, its checksum and the cardinality if one is given.
 
         Raises:
             CorruptFile: a byte of the blob is not what the spec asks for.

@@ -55,8 +55,8 @@ class Bounds:
         """Return the bounds of both."""
         nulls = self.nulls or other.nulls
         if self.lower is None or other.lower is None:
-            some = other if self.lower is None else self
-            return Bounds(some.lower, some.upper, nulls)
+            present = other if self.lower is None else self
+            return Bounds(present.lower, present.upper, nulls)
         return Bounds(min(self.lower, other.lower), max(self.upper, other.upper), nulls)
 
 
@@ -100,12 +100,8 @@ class DataFile(Protocol):
     ) -> bool:
         """Return False only if no row of a row group can lie within the bounds in all key columns.
 
-        Args:
-            group: The row group.
-            columns: The key columns.
-            leaves: Where the file has each of them. A leaf that is a struct stands for a column that the file lacks:
-                the struct's statistics are those of other columns.
-            bounds: Bounds of each column; None where they are not known.
+        Bounds are None where they are not known. A leaf that is a struct stands for a column that the file lacks: the
+        struct's statistics are those of other columns.
         """
 
 
@@ -145,12 +141,9 @@ class FormatModel(Protocol):
         """The extension of file names, without the dot."""
 
     def open(self, io: FileIO, path: str, *, timestamp_unit: str = "us") -> AbstractContextManager[DataFile]:
-        """Open a file; errors raised inside the block are told apart as well.
+        """Open a file; errors raised inside the block are distinguished as well.
 
-        Args:
-            io: The table's file access.
-            path: The file.
-            timestamp_unit: The unit of timestamps that the file stores without one.
+        ``timestamp_unit`` is the unit of timestamps that the file stores without one.
 
         Raises:
             CorruptFile: the file is missing or cannot be decoded.
@@ -168,7 +161,7 @@ class FormatModel(Protocol):
             path: The file.
             schema: What is written, columns of row lineage included; goes into the file.
             properties: Table properties.
-            sorted_ids: Columns that the table is sorted by, which keep bounds.
+            sorted_ids: Columns that the table is sorted by, which have bounds whatever the metrics mode.
 
         Raises:
             ValueError: a property has a value that it cannot have.
@@ -246,7 +239,7 @@ def format_model(file_format: FileFormat) -> FormatModel:
 
 def split_rows(rows: int, width: int, max_bytes: int, max_rows: int) -> Iterator[int]:
     """Split a number of rows of one width into batches that fit."""
-    most = max(1, min(max_rows, max_bytes // max(1, width)))
+    batch_rows = max(1, min(max_rows, max_bytes // max(1, width)))
     while rows > 0:
-        yield min(rows, most)
-        rows -= most
+        yield min(rows, batch_rows)
+        rows -= batch_rows

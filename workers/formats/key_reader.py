@@ -43,11 +43,7 @@ class KeyReader:
     batch_bytes: int
 
     def read(
-        self,
-        split: FileSplit,
-        *,
-        required: bool = False,
-        bounds: Sequence[Bounds | None] | None = None,
+        self, split: FileSplit, *, required: bool = False, bounds: Sequence[Bounds | None] | None = None
     ) -> Iterator[KeyBatch]:
         """Yield the keys of a split, row group by row group.
 
@@ -55,7 +51,7 @@ class KeyReader:
 
         Args:
             split: What to read.
-            required: A key column that the file lacks is an error, as in an equality delete file.
+            required: Whether a key column that the file lacks is an error, as in an equality delete file.
             bounds: Of each key column; row groups that cannot hold keys within them are left out.
 
         Raises:

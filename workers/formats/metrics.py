@@ -96,13 +96,7 @@ def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collecti
 
 
 class Metrics:
-    """Collects the metrics of one file that is being written; takes the same tables as the file.
-
-    Args:
-        schema: The columns as Iceberg has them.
-        columns: The leaf columns, see :func:`workers.arrow.schema.column_descriptors`.
-        modes: Which metrics of each are recorded, see :func:`modes_of`.
-    """
+    """Collects the metrics of one file that is being written; takes the same tables as the file."""
 
     def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, MetricsMode]) -> None:
         self._columns = columns
@@ -126,14 +120,7 @@ class Metrics:
     def describe(
         self, path: str, size: int, column_sizes: Sequence[int], split_offsets: tuple[int, ...]
     ) -> StagedDataFile:
-        """Describe the finished file. Columns inside lists and maps have sizes only, as with Iceberg's own writers.
-
-        Args:
-            path: The file.
-            size: Its bytes.
-            column_sizes: The bytes that each leaf column takes in the file.
-            split_offsets: Where each row group begins.
-        """
+        """Describe the finished file. Columns inside lists and maps have sizes only, as with Iceberg's own writers."""
         bounds = {field_id: totals.bounds() for field_id, totals in self._totals.items()}
         return StagedDataFile(
             path=path,

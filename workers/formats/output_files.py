@@ -1,13 +1,13 @@
-"""The data files that a rewrite writes, and the journal that names each before it is written to.
+"""The data files that a rewrite writes, rolled at about the target size, and the journal of their paths.
 
 Storage behind ``FileIO`` cannot be listed, and paths cannot be known beforehand. So that files of a killed process are
-found, each task numbers its paths and notes them on storage; a reader looks for one note after another.
+found, each task numbers its paths and writes each to a note on storage before it writes to the path.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,16 @@ from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
 from workers.arrow.schema import written_schema
 from workers.formats.format_model import DataFileWriter, format_model
-from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
-from workers.model.units import RewriteUnit
+from workers.model.units import RewriteUnit, Sizes
 
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
 _GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)
+#: A file of this part of its goal counts as full.
+_FULL_SHARE: Final = 0.97
+#: A row group this much larger than wanted is better than a small one after it.
+_GROUP_SLACK: Final = 1.2
+#: The first row group is this part of a file at most: the expected width may be far from true.
+_FIRST_GROUP_PARTS: Final = 8
 
 #: A data file with its partition. Its scope is a number once all files of the unit are known.
 Written: TypeAlias = tuple[Scope, StagedDataFile]
@@ -33,14 +38,10 @@ Written: TypeAlias = tuple[Scope, StagedDataFile]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The paths that one attempt notes. Each task numbers its notes from 0, without gaps.
-
-    Args:
-        io: The table's file access.
-        base: The prefix of the notes' own paths; no other attempt uses it.
-    """
+    """The paths that one attempt notes. Each task numbers its notes from 0, without gaps."""
 
     io: FileIO
+    #: The prefix of the notes' own paths; no other attempt uses it.
     base: str
 
     def note(self, task: int, number: int, path: str) -> None:
@@ -51,9 +52,7 @@ class Journal:
     def paths(self, tasks: int, at_least: int = 0) -> Iterator[str]:
         """Yield every path that tasks 0 to ``tasks`` - 1 have noted; an unfinished note means that nothing was written.
 
-        Args:
-            tasks: How many tasks took notes.
-            at_least: How many notes of each task to look for even where earlier ones have been cleared.
+        The first ``at_least`` notes of each task are found even where some of them have been cleared.
         """
         for task in range(tasks):
             for note in self._notes(task, at_least):
@@ -82,6 +81,117 @@ class Journal:
         return f"{self.base}-{task}-{number}"
 
 
+@dataclass(frozen=True, slots=True)
+class RowGroupLimits:
+    """When a row group is full: whichever comes first."""
+
+    rows: int
+    #: Bytes in the file.
+    encoded: int
+    #: Bytes in memory.
+    memory: int
+
+
+class RollingWriter:
+    """Writes rows into files that are evenly sized where it is known how many rows are still to come.
+
+    The size of the remaining rows is estimated from what was written, and shared evenly by the files that they make
+    (:meth:`Sizes.files`), so that no small file is left at the end.
+
+    Args:
+        start: Creates the next file.
+        sizes: The sizes of files.
+        limits: When a row group is full.
+        width: The expected bytes of a row in a file.
+        rows: The expected number of rows; None if it is unknown.
+    """
+
+    def __init__(
+        self, start: Callable[[], DataFileWriter], sizes: Sizes, limits: RowGroupLimits, width: float, rows: int | None
+    ) -> None:
+        self._start = start
+        self._sizes = sizes
+        self._limits = limits
+        self._width = max(width, 1e-3)
+        self._measured = False
+        self._rows_left = rows
+        self._file: DataFileWriter | None = None
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._bytes = 0
+        self._files: list[StagedDataFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows, and write those that fill a row group."""
+        self._buffer.append(batch)
+        self._buffered += batch.num_rows
+        self._bytes += batch.nbytes
+        while self._buffered and self._buffered >= (quota := self._quota()):
+            self._flush(quota)
+
+    def close(self) -> list[StagedDataFile]:
+        """Write the remaining rows and describe all files."""
+        self._rows_left = self._buffered
+        while self._buffered:
+            self._flush(min(self._quota(), self._buffered))
+        if self._file is not None:
+            self._files.append(self._file.close())
+            self._file = None
+        return self._files
+
+    def _quota(self) -> int:
+        """Rows of the next row group."""
+        in_memory = self._bytes / self._buffered
+        limit = min(self._limits.rows, self._limits.encoded / self._width, self._limits.memory / max(in_memory, 1e-3))
+        if self._has_excess:
+            return max(1, int(limit))
+        last = self._rows_left is not None and self._file_count() == 1
+        room: float = self._rows_left or 0 if last else (self._file_goal() - self._size) / self._width
+        if not self._measured:
+            return max(1, int(min(room / _FIRST_GROUP_PARTS, limit)))
+        return max(1, int(room if room <= limit * _GROUP_SLACK else limit))
+
+    def _flush(self, rows: int) -> None:
+        has_excess = self._has_excess
+        table = pa.Table.from_batches(self._buffer)
+        if self._file is None:
+            self._file = self._start()
+        self._file.write(table.slice(0, rows))
+        rest = table.slice(rows)
+        self._buffer, self._buffered = rest.to_batches(), rest.num_rows
+        self._bytes = rest.nbytes
+        self._rows_left = None if self._rows_left is None else max(0, self._rows_left - rows)
+        self._width = self._file.size / self._file.rows
+        self._measured = True
+        full = not has_excess and self._file_count() > 1 and self._size >= self._file_goal() * _FULL_SHARE
+        if full or self._size >= self._sizes.most * _FULL_SHARE:
+            self._files.append(self._file.close())
+            self._file = None
+
+    @property
+    def _has_excess(self) -> bool:
+        """Whether more rows have come than were expected: the open file takes them, up to the largest size."""
+        return self._rows_left is not None and self._rows_left < self._buffered
+
+    @property
+    def _size(self) -> int:
+        return self._file.size if self._file is not None else 0
+
+    def _file_goal(self) -> float:
+        """Bytes at which the file is finished."""
+        total = self._total()
+        return self._sizes.target if total is None else max(total / self._file_count(), 1.0)
+
+    def _total(self) -> float | None:
+        """Bytes of this file and all that come after it."""
+        return None if self._rows_left is None else self._size + self._rows_left * self._width
+
+    def _file_count(self) -> int:
+        """The number of files, this one and those after it."""
+        total = self._total()
+        return 2 if total is None else self._sizes.files(total)  # there is always another if rows are unknown
+
+
 class OutputFiles:
     """Writes the data files of one task; their names contain the unit's, so that no two attempts share one.
 
@@ -89,7 +199,7 @@ class OutputFiles:
         unit: Where files go and how they are written.
         io: The table's file access.
         task: The task's number in the unit's journal.
-        scratch: The attempt's folder; once it is deleted, nobody would delete what is written.
+        scratch: The attempt's folder; once it is deleted, nothing deletes what is written.
         rows_bytes: Bytes of rows that are buffered for a row group.
     """
 
@@ -103,6 +213,10 @@ class OutputFiles:
         self._format = format_model(FileFormat.PARQUET)
         self._fields = written_schema(unit.schema, lineage=unit.lineage)
         rows, size = (int(unit.properties.get(name, default)) for name, default in (_GROUP_ROWS, _GROUP_BYTES))
+        #: Columns that rows are sorted by without a transform.
+        self._sorted_ids = {
+            key.field_id for key in unit.order if unit.strategy is Strategy.SORT and key.transform == "identity"
+        }
         self._limits = RowGroupLimits(max(1, rows), max(1, size), rows_bytes)
 
     def write(
@@ -110,11 +224,7 @@ class OutputFiles:
     ) -> list[Written]:
         """Write rows of one partition into files of the right size, and describe these.
 
-        Args:
-            partition: Where the rows go.
-            batches: The rows.
-            width: The expected bytes of a row in a file.
-            rows: The expected number of rows; None if it is unknown.
+        ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of rows, None if unknown.
         """
         with ExitStack() as stack:
             start = lambda: stack.enter_context(self._start(partition))  # noqa: E731
@@ -124,18 +234,11 @@ class OutputFiles:
             return [(partition, file) for file in writer.close()]
 
     def _start(self, partition: Scope) -> AbstractContextManager[DataFileWriter]:
-        """Begin the next file of a partition."""
+        """Create the next file of a partition."""
         if not self._scratch.is_dir():
             raise RuntimeError("the attempt that this task belongs to has ended")
         name = f"{self._unit.name}-{self._task:05d}-{self._number:05d}.{self._format.extension}"
         path = self._unit.location.new_data_location(name, partition if partition.label else None)  # type: ignore[arg-type]
         self._journal.note(self._task, self._number, path)
         self._number += 1
-        return self._format.create(self._io, path, self._fields, self._unit.properties, _sorted_ids(self._unit))
-
-
-def _sorted_ids(unit: RewriteUnit) -> set[int]:
-    """Columns that rows are sorted by without a transform."""
-    if unit.strategy is not Strategy.SORT:
-        return set()
-    return {key.field_id for key in unit.order if key.transform == "identity"}
+        return self._format.create(self._io, path, self._fields, self._unit.properties, self._sorted_ids)

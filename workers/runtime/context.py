@@ -23,7 +23,7 @@ SessionSource: TypeAlias = "SparkSession | Callable[[], SparkSession]"
 
 
 class Cancellation(threading.Event):
-    """An event that is set when nobody waits for a unit's work any more.
+    """An event that is set when a unit's work is no longer wanted.
 
     A Spark task gets a copy that is never set: Spark ends its tasks itself.
     """

@@ -41,7 +41,7 @@ class TaskFailed(Exception):
 
 
 class Stopped(Exception):
-    """The unit was told to stop."""
+    """The work on the unit was cancelled."""
 
 
 _ERROR_FILE: Final = "task-error.json"
@@ -83,13 +83,13 @@ def reraise_task_error(scratch: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception, scratch: Path) -> str:
-    """What went wrong; of a full disk also where to look."""
-    said = f"{type(error).__name__}: {error}"
+    """Return what went wrong; of a full disk also what to do."""
+    text = f"{type(error).__name__}: {error}"
     if not _is_disk_full(error) or not scratch.is_dir():
-        return said
+        return text
     free = shutil.disk_usage(scratch).free >> 20
     advice = "give ICEFLEET_SCRATCH_DIR a larger disk, or plan smaller units with ICEFLEET_UNIT_MB"
-    return f"{said}; scratch has {free:,} MB left in {scratch}: {advice}"
+    return f"{text}; scratch has {free:,} MB left in {scratch}: {advice}"
 
 
 def _is_disk_full(error: Exception) -> bool:

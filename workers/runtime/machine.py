@@ -134,7 +134,7 @@ def process_tree_memory() -> int:
 
 
 def _groups(cgroups: Path, own: Path) -> Iterator[Path]:
-    """The folders of this process's control groups and of all groups around them."""
+    """Yield the folders of this process's control groups and of all groups around them."""
     yield from (cgroups, cgroups / "memory", cgroups / "cpu")
     for line in _read(own).splitlines():
         _, _, rest = line.partition(":")
@@ -153,13 +153,13 @@ def _read(path: Path) -> str:
 
 
 def _glibc(function: str, *arguments: int) -> None:
-    known = getattr(ctypes.CDLL(None), function, None)
-    if known is not None:
-        known(*arguments)
+    found = getattr(ctypes.CDLL(None), function, None)
+    if found is not None:
+        found(*arguments)
 
 
 def _proportional_memory(process: psutil.Process) -> int:
-    """Bytes of a process; where the system does not say how they are shared, all of them."""
+    """Return the bytes of a process; where the system does not say how they are shared, all of them."""
     try:
         full = process.memory_full_info()
         return int(getattr(full, "pss", full.rss))

@@ -24,7 +24,7 @@ _PICKLED: Final = pa.schema([("value", pa.binary())])
 #: A batch between Spark and a Python worker: neither a message for each row nor one for all rows.
 _BATCH_ROWS: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
-#: Seconds after which a thread that waits for a queue looks whether the other one has given up.
+#: Seconds after which a thread that waits for a queue checks whether the other one has ended.
 _POLL_SECONDS: Final = 0.1
 
 
@@ -32,12 +32,7 @@ def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T
     """Return what ``work`` yields for each task number, in no order.
 
     A single task runs in this process, and so do all tasks where the session runs alone: Spark would cost more than
-    the work.
-
-    Args:
-        context: The unit's; its session runs the tasks side by side.
-        tasks: The number of tasks.
-        work: One task. The values that it yields are pickled.
+    the work. The values are pickled.
     """
     if tasks <= 1 or context.session.alone:
         with record_task_error(context.scratch):
@@ -50,13 +45,7 @@ def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T
 
 
 def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.RecordBatch]], Iterable[T]]) -> list[T]:
-    """Return what ``work`` yields for the batches of each partition of a frame, in no order.
-
-    Args:
-        rows: The frame.
-        scratch: Where errors are recorded.
-        work: One partition. The values that it yields are pickled.
-    """
+    """Return what ``work`` yields for the batches of each partition of a frame, in no order; it is pickled."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with record_task_error(scratch):
@@ -69,14 +58,7 @@ def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.R
 def read_in_tasks(
     context: UnitContext, tasks: int, schema: str, read: Callable[[int], Iterable[pa.RecordBatch]]
 ) -> DataFrame:
-    """Return a frame of the rows that ``read`` yields for each task number.
-
-    Args:
-        context: The unit's; its session runs the tasks side by side.
-        tasks: The number of tasks.
-        schema: The columns of the frame, as Spark's DDL.
-        read: One task.
-    """
+    """Return a frame of the rows that ``read`` yields for each task number; ``schema`` is in Spark's DDL."""
     scratch = context.scratch
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,14 +68,14 @@ def read_in_tasks(
     return context.session.range(tasks, context.cancellation).mapInArrow(run, schema)
 
 
-def balance(costs: Sequence[int], most: int) -> list[list[int]]:
-    """Distribute work to at most ``most`` tasks, so that they end at about the same time.
+def balance(costs: Sequence[int], max_tasks: int) -> list[list[int]]:
+    """Distribute work to at most ``max_tasks`` tasks, so that they end at about the same time.
 
     Returns:
         For each task the indexes of its costs. The most expensive item goes first, each to the task with the least
         load; no task is empty.
     """
-    tasks: list[list[int]] = [[] for _ in range(max(1, min(most, len(costs))))]
+    tasks: list[list[int]] = [[] for _ in range(max(1, min(max_tasks, len(costs))))]
     loads = [(0, task) for task in range(len(tasks))]
     for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
         load, task = loads[0]

@@ -42,7 +42,7 @@ _LOG: Final = "spark.log"
 #: processor time for the first unit, no more for the largest). The heap begins small, or it would fill up before it
 #: is collected for the first time.
 _JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xms64m")
-#: This package, and where it lies.
+#: This package, and the folder that it is in.
 _PACKAGE: Final = __name__.partition(".")[0]
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LOGGING: Final = """\
@@ -178,7 +178,7 @@ def _stop(spark: SparkSession) -> None:
             gateway.proc.stdin.close()
             gateway.proc.wait(30)
     except (Py4JError, OSError):
-        log.debug("the JVM was gone already", exc_info=True)
+        log.debug("the JVM had ended already", exc_info=True)
         spark.sparkContext.stop()  # once more, for what is left of it on this side
     finally:
         # PySpark keeps the gateway of a JVM that has ended, and would ask it for the next session.
@@ -218,8 +218,8 @@ def _make(budget: Budget, folder: Path) -> SparkSession:
         try:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
         except Exception as error:
-            said = (folder / _LOG).read_text(errors="replace").strip()
-            raise RuntimeError(f"Spark did not start: {said[-500:] or error}") from error
+            output_text = (folder / _LOG).read_text(errors="replace").strip()
+            raise RuntimeError(f"Spark did not start: {output_text[-500:] or error}") from error
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 

@@ -46,9 +46,9 @@ def run_unit(
         name: The unit's name.
         work: The work; a thread of its own runs it.
         files_done: Returns how many of the unit's files are done.
-        files: All files of the unit.
+        files: The number of the unit's files.
         progress: Called in this thread with the files done and in all, whenever that has changed.
-        interval: Seconds between two looks at the progress.
+        interval: Seconds between two updates of the progress.
 
     Raises:
         TaskFailed: A Spark task failed; an error that its data caused is raised as it is.

@@ -230,13 +230,9 @@ def _sample(
 
 
 def sampled_rows(number: int, start: int, rows: int, step: int) -> Numbers:
-    """Return the indexes in a batch of the rows that are picked: one of each ``step``, anywhere in it.
+    """Return the indexes in a batch of the rows that are picked: one of each ``step`` rows, anywhere among them.
 
-    Args:
-        number: The number of the split.
-        start: The row of the split that the batch begins with.
-        rows: The number of rows in the batch.
-        step: Rows of which one is picked.
+    The batch has ``rows`` rows of the split ``number`` from the row ``start`` on.
     """
     blocks = np.arange(start // step, (start + rows - 1) // step + 1, dtype=np.int64) if rows else np.zeros(0, np.int64)
     mixed = (blocks.astype(np.uint64) + np.uint64(number + 1)) * np.uint64(0x9E3779B97F4A7C15)

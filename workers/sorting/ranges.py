@@ -73,9 +73,9 @@ class Ranges:
 
         Args:
             sample: The key columns, sortable, of rows picked evenly; the first has no nulls.
-            directions: Of each column.
+            directions: How each column is sorted.
             tasks: The number of tasks; 1 or more.
-            each: Ranges of a task; 1 or more.
+            each: The number of ranges of a task; 1 or more.
         """
         order = pa.array(sort_indices(sample, directions))
         first = sample[0].take(order)

@@ -149,12 +149,8 @@ def comparable(array: pa.Array) -> pa.Array:
 def sort_indices(columns: Sequence[pa.Array | pa.ChunkedArray], directions: Sequence[Direction]) -> Numbers:
     """Return the indexes of rows in the order of several columns.
 
-    Each column becomes small numbers, and all of a row's become one number, so that rows are sorted once.
-
-    Args:
-        columns: Sortable columns of one length. The last tells apart what the others do not, or rows that compare equal
-            come in any order.
-        directions: Of each column.
+    Each column becomes small numbers, and all of a row's become one number, so that rows are sorted once. Columns are
+    sortable and of one length. Rows that compare equal in all of them come in any order.
     """
     state: Numbers = np.zeros(len(columns[0]), np.int64)
     size = 1
@@ -173,12 +169,8 @@ def append_codes(
 ) -> Numbers:
     """Return a number for each row that orders rows by ``state`` first and then by one more column.
 
-    Args:
-        state: A number for each row.
-        codes: Numbers from 0 that compare as the values of the column do; any for nulls. Changed in place.
-        top: The greatest code that there may be.
-        direction: How the column is sorted.
-        column: The column; its nulls come before or after all values.
+    ``codes`` are numbers from 0 to ``top`` that compare as the values of the column do, any for nulls. They are changed
+    in place.
     """
     if direction.descending:
         codes = top - codes

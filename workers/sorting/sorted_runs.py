@@ -33,14 +33,9 @@ class SortedRun:
 
 
 class SortedRunWriter:
-    """Buffers rows up to a number of bytes, sorts them, and writes them by range.
+    """Buffers rows up to a number of bytes, with what sorting takes; sorts them, and writes them by range.
 
     All ranges of a run are in one file, so neither open files nor memory grow with their number.
-
-    Args:
-        path: The file.
-        sorter: How rows are sorted.
-        max_bytes: Bytes that are buffered, with what sorting takes.
     """
 
     def __init__(self, path: Path, sorter: RowSorter, max_bytes: int) -> None:
@@ -114,15 +109,11 @@ class RunMerger:
 
     Only the keys and the order of a range are held; rows are mapped, and each run is read from its beginning to its
     end, so a range may have any size.
-
-    Args:
-        sorter: How rows are sorted.
-        runs: All runs.
-        slice_bytes: Bytes of a slice, about.
     """
 
     sorter: RowSorter
     runs: Sequence[SortedRun]
+    #: Bytes of a slice, about.
     slice_bytes: int
 
     def read(self, ranges: range) -> Iterator[tuple[str, pa.RecordBatch]]:

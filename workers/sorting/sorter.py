@@ -67,9 +67,7 @@ class RowSorter:
     def sort_indices(self, batches: Sequence[pa.RecordBatch], ranks: Sequence[Numbers]) -> Numbers:
         """Return the indexes of keyed rows in order, counted through the batches.
 
-        Args:
-            batches: Keyed rows.
-            ranks: For each batch, the ranks of the partitions that its numbers stand for.
+        For each batch, ``ranks`` has the ranks of the partitions that its numbers stand for.
         """
         partitions = [pa.array(rank[batch.column(0).to_numpy()]) for rank, batch in zip(ranks, batches, strict=True)]
         keys = [pa.chunked_array(chunks) for chunks in zip(*map(self._keys, batches), strict=True)]
@@ -80,12 +78,7 @@ class RowSorter:
         return sort_indices([pa.chunked_array(partitions), *keys, splits, rows], directions)
 
     def starts(self, batch: pa.RecordBatch, texts: pa.Array) -> list[int]:
-        """Return where each range begins among keyed rows that are in order; as many as there are ranges.
-
-        Args:
-            batch: The rows.
-            texts: Of partitions, by their numbers.
-        """
+        """Return where each range begins among keyed rows in order; ``texts`` are those of their partitions."""
         keys = self._keys(batch)
         wanted = np.arange(1, len(self.ranges))
         low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), batch.num_rows)

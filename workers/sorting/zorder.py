@@ -35,14 +35,7 @@ class Axis:
 
     @classmethod
     def of(cls, sample: pa.Array, bits: int, axis: int, axes: int) -> Self:
-        """Return the axis of one of several columns.
-
-        Args:
-            sample: The column, sortable, of rows picked evenly.
-            bits: The bits of a position.
-            axis: The index of the column.
-            axes: The number of columns.
-        """
+        """Return the axis of one of several columns, from a sortable sample of it, for positions of ``bits`` bits."""
         points = SplitPoints.of(sample)
         counts = np.bincount(points.codes(sample.drop_null()) // 2, minlength=len(points))
         below = sample.null_count + np.concatenate(([0], np.cumsum(counts)[:-1])) if len(points) else np.zeros(0)

@@ -49,12 +49,7 @@ _OFFSET_WIDTH: Final = 5
 
 
 class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file whose row groups are read in bounded batches.
-
-    Args:
-        source: Where the file is read from.
-        options: As of ``pyarrow.parquet.ParquetFile``.
-    """
+    """A Parquet file whose row groups are read in bounded batches; its options are those of ``ParquetFile``."""
 
     def __init__(self, source: pa.NativeFile, **options: Any) -> None:
         super().__init__(source, pre_buffer=False, buffer_size=STREAM_BYTES, **options)

@@ -43,15 +43,8 @@ _METADATA: Final = {"delete-type": "position", "iceberg.schema": _ICEBERG_SCHEMA
 class ParquetPositionDeleteWriter(ParquetFileWriter):
     """Writes one new position delete file, sorted by path and position.
 
-    Memory is bounded by one row group: a million rows, or 32 MB of paths.
-
-    Args:
-        io: The table's file access.
-        path: The file.
-        properties: Table properties; ``write.delete.parquet.*`` and then ``write.parquet.*`` choose the codec.
-
-    Raises:
-        ValueError: the properties name a codec or a level that Parquet does not have.
+    Memory is bounded by one row group: a million rows, or 32 MB of paths. ``write.delete.parquet.*`` and then
+    ``write.parquet.*`` choose the codec.
     """
 
     def __init__(self, io: FileIO, path: str, properties: Mapping[str, str]) -> None:
@@ -107,9 +100,6 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
 
     def close(self, scope: int) -> StagedDeleteFile:
         """Finish the file and describe it.
-
-        Args:
-            scope: The unit's scope that the data files lie in.
 
         Raises:
             ValueError: no row was written; then there is no file either.

@@ -148,11 +148,7 @@ class WriteProperties:
         return cls(fixed, page_bytes, dictionary, paths, filters)
 
     def options(self, table: pa.Table) -> dict[str, Any]:
-        """Return the layout as arguments of ``pyarrow.parquet.ParquetWriter``.
-
-        Args:
-            table: The first row group; the larger its values, the more often the size of a page is checked.
-        """
+        """Return the layout as arguments of ``pyarrow.parquet.ParquetWriter``, by the first row group."""
         return {
             **self.fixed,
             "use_dictionary": self._dictionaries(table) if self.dictionary else False,
@@ -170,7 +166,7 @@ class WriteProperties:
         return [path for path in self.paths if path not in without]
 
     def _check_interval(self, table: pa.Table) -> int:
-        """Return how many values may be added to a page before its size is checked."""
+        """Return how many values may be added to a page before its size is checked: the larger, the fewer."""
         largest = max((column.nbytes for column in table.columns), default=0) / max(1, table.num_rows)
         return int(min(_CHECK_VALUES, max(1, self.page_bytes // max(1, largest))))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer.model.staged import StagedDataFile
-from workers.formats.rolling_writer import RollingWriter, RowGroupLimits
+from workers.formats.output_files import RollingWriter, RowGroupLimits
 from workers.model.units import Sizes
 
 SIZES = Sizes(1000, 750, 1800)
