@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_exponential
+
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
@@ -22,7 +24,6 @@ from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.retry_policy import RetryPolicy, TryAgain
-from tasks.operations.base import Progress
 
 log = logging.getLogger(__name__)
 
@@ -86,26 +87,19 @@ class LocalEngine:
     def _stage(self, context: JobContext, plan: Plan, units: tuple[int, ...], on_progress: ProgressCallback) -> None:
         total = len(plan.units)
         labels = {unit.number: unit.label for unit in plan.units}
-        for number in units:
-            done = total - len(units) + units.index(number)
+        retrying = Retrying(
+            retry=retry_if_exception_type(TryAgain),
+            wait=wait_exponential(max=30),
+            before_sleep=before_sleep_log(log, logging.WARNING),
+        )
+        for done, number in enumerate(units, total - len(units)):
 
             def progress(files: int, of: int, done: int = done, label: str = labels[number]) -> None:
                 on_progress(done, total, f"{label}: {files}/{of} files")
 
             on_progress(done, total, labels[number])
-            self._stage_one(context, plan, number, progress)
+            retrying(stage, context, plan, number, self._settings, progress)
         on_progress(total, total, "committing")
-
-    def _stage_one(self, context: JobContext, plan: Plan, number: int, progress: Progress) -> None:
-        attempt = 0
-        while True:
-            try:
-                stage(context, plan, number, self._settings, progress)
-                return
-            except TryAgain as error:
-                log.warning("unit %s is tried again: %s", number, error)
-                time.sleep(min(2**attempt, 30))
-                attempt += 1
 
 
 @contextmanager

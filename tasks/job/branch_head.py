@@ -20,12 +20,12 @@ from producer.model.plan import Plan
 from producer.planning.planner import branch_head
 from producer.state.commit_history import JOB, ROUND
 
-#: Partition, data sequence number and equality ids: with them it is settled which deletes apply to which data files.
+#: Partition, data sequence number and equality ids: they decide which deletes apply to which data files.
 Reach: TypeAlias = tuple[PartitionKey, int, tuple[int, ...]]
 
 
 def reach_of(file: LiveFile) -> Reach:
-    """What an entry says of a file, beside its path, that decides which deletes apply to which data files."""
+    """Return what decides, beside the path, which deletes apply to which data files."""
     return file.partition_key, file.sequence_number, file.equality_ids
 
 
@@ -33,7 +33,7 @@ def reach_of(file: LiveFile) -> Reach:
 class BranchHead:
     """The head of the plan's branch, compared with the plan's snapshot.
 
-    Manifests that both share need not be read: a file is gone only if its manifest was replaced, and new only if its
+    Manifests that both share are not read: a file is removed only if its manifest is replaced, and added only if its
     manifest is new.
     """
 
@@ -42,19 +42,21 @@ class BranchHead:
     snapshot: Snapshot
     base: Snapshot
     #: Manifests that earlier attempts have read.
-    known: ManifestCache = field(default_factory=dict)
+    cache: ManifestCache = field(default_factory=dict)
     #: The snapshots since the plan's, the head first.
     since: tuple[Snapshot, ...] = ()
 
     @classmethod
-    def of(cls, table: Table, plan: Plan, known: ManifestCache | None = None) -> BranchHead:
-        """Look at a freshly loaded table.
+    def of(cls, table: Table, plan: Plan, cache: ManifestCache | None = None) -> BranchHead:
+        """Return the head of a freshly loaded table.
 
         Args:
-            known: Manifests that earlier attempts have read; what this one reads is added.
+            table: The table.
+            plan: The round.
+            cache: Manifests that earlier attempts have read; those that this one reads are added.
 
         Raises:
-            Conflict: the plan's snapshot is no ancestor of the head, or the format version has changed.
+            Conflict: The plan's snapshot is no ancestor of the head, or the format version has changed.
         """
         if table.metadata.format_version != plan.format_version:
             raise Conflict(f"the table was upgraded to format version {table.metadata.format_version}")
@@ -62,7 +64,7 @@ class BranchHead:
         since: list[Snapshot] = []
         for ancestor in ancestors_of(snapshot, table.metadata):  # ends where a snapshot has expired
             if ancestor.snapshot_id == plan.snapshot_id and snapshot is not None:
-                return cls(table.io, plan, snapshot, ancestor, {} if known is None else known, tuple(since))
+                return cls(table.io, plan, snapshot, ancestor, {} if cache is None else cache, tuple(since))
             since.append(ancestor)
         raise Conflict(f"snapshot {plan.snapshot_id} is no longer in the history of branch {plan.request.branch}")
 
@@ -117,7 +119,7 @@ class BranchHead:
 
     @cached_property
     def gone_data(self) -> frozenset[str]:
-        """Data files that were live at the plan's snapshot and are not any more."""
+        """Data files that were live at the plan's snapshot and are no longer."""
         return frozenset(self._replaced_data) - {f.path for f in self._in_new_manifests}
 
     @cached_property
@@ -135,33 +137,28 @@ class BranchHead:
 
     @cached_property
     def _replaced_data(self) -> dict[str, Reach]:
-        """Data files that were live at the plan's snapshot in manifests that the head does not have any more."""
-        kept = {m.manifest_path for m in self.manifests}
-        replaced = [m for m in self.base_manifests if m.content == ManifestContent.DATA and m.manifest_path not in kept]
+        """Data files that were live at the plan's snapshot, in manifests that the head no longer has."""
+        live = {m.manifest_path for m in self.manifests}
+        replaced = [m for m in self.base_manifests if m.content == ManifestContent.DATA and m.manifest_path not in live]
         return {f.path: reach_of(f) for f in self._read(replaced)}
 
     @cached_property
     def live_data(self) -> frozenset[str]:
         """Every live data file; reads all data manifests."""
-        return frozenset(
-            f.path for f in read_manifests(self.io, [m for m in self.manifests if m.content == ManifestContent.DATA])
-        )
+        data = [m for m in self.manifests if m.content == ManifestContent.DATA]
+        return frozenset(f.path for f in read_manifests(self.io, data))
 
     @cached_property
     def _in_new_manifests(self) -> list[LiveFile]:
-        new = [
-            m
-            for m in self.manifests
-            if m.content == ManifestContent.DATA and m.sequence_number > self.plan.sequence_number
-        ]
-        return list(self._read(new))
+        data = (m for m in self.manifests if m.content == ManifestContent.DATA)
+        return list(self._read(m for m in data if m.sequence_number > self.plan.sequence_number))
 
     def _read(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
-        return read_manifests(self.io, manifests, cache=self.known)
+        return read_manifests(self.io, manifests, cache=self.cache)
 
 
 def committed(table: Table, plan: Plan) -> Snapshot | None:
-    """The snapshot that this round of the job has made already, wherever it is in the branch's history."""
+    """Return the snapshot that this round has made already, wherever it is in the branch's history, or None."""
     for ancestor in ancestors_of(branch_head(table, plan.request.branch), table.metadata):
         summary = ancestor.summary
         if summary is not None and summary[JOB] == plan.request.job and summary[ROUND] == str(plan.round):
@@ -174,7 +171,7 @@ def committed(table: Table, plan: Plan) -> Snapshot | None:
 def added_by(
     io: FileIO, snapshot: Snapshot, contents: Container[ManifestContent] = frozenset(ManifestContent)
 ) -> list[LiveFile]:
-    """The files that a snapshot added; of the given contents only."""
+    """Return the files that a snapshot added, of the given contents only."""
     manifests = [
         m
         for m in read_manifest_list(io, snapshot)

@@ -59,7 +59,7 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
 
 
 def withdraw_attempt(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) -> None:
-    """Delete what an attempt wrote that ended after its job; files of it that were committed all the same stay."""
+    """Delete what an attempt wrote that ended after its job; files that were committed all the same stay."""
     store = context.store
     journal = _journal(store.at(plan), claim)
     most = len(staged.data)  # the clean-up may have deleted the first notes already
@@ -72,7 +72,7 @@ def withdraw_attempt(context: JobContext, plan: Plan, claim: Attempt, staged: St
 
 
 def discard_attempt(context: JobContext, attempt: Attempt) -> None:
-    """Delete all that an attempt has written; only for one whose staged record certainly nobody has seen."""
+    """Delete all that an attempt wrote; only if certainly no process has seen its staged record."""
     deleter = context.deleter
     deleter.delete(filter(context.owns, attempt.paths))
     if attempt.journal is not None:
@@ -85,6 +85,7 @@ class _UncommittedFiles:
     """Deletes files of a job unless the table refers to them.
 
     Args:
+        context: The job.
         plans: Rounds of the job; the first is the earliest whose files are to be deleted.
         may_be_committed: Whether a commit may have happened, if that is known.
     """
@@ -94,9 +95,10 @@ class _UncommittedFiles:
         self._io = context.store.io
         self._first = plans[0] if plans else None
         notes = (note for plan in plans for note in context.store.at(plan).commits())
-        tried = any(note.happened or not note.settled for note in notes)
-        self._may_be_committed = tried if may_be_committed is None else may_be_committed
-        #: What could not be read although it may refer to the files: if there is any, none is deleted.
+        if may_be_committed is None:
+            may_be_committed = any(note.happened or not note.settled for note in notes)
+        self._may_be_committed = may_be_committed
+        #: What cannot be read although it may refer to the files, as sentences: if there is any, none is deleted.
         self.wrong: list[str] = []
 
     def is_committed(self, plan: Plan) -> bool:
@@ -114,7 +116,7 @@ class _UncommittedFiles:
         with self._note_corrupt():
             if found and self.table is not None:
                 found -= self._added
-                if found:
+                if found:  # else no other manifest need be read
                     found -= self._live
             elif self._may_be_committed:
                 return  # the table may have been renamed, and refers to the files
@@ -128,15 +130,16 @@ class _UncommittedFiles:
                 return
             self.delete([merged_vectors_path(self.table, plan, name)])
             if self.table.metadata.snapshot_by_id(snapshot_id) is None:
-                found = metadata_files(self.table, name, snapshot_id)
                 unused = [
-                    path for path in found if path not in self._manifests and self._context.locations.contain(path)
+                    path
+                    for path in metadata_files(self.table, name, snapshot_id)
+                    if path not in self._manifests and self._context.locations.contain(path)
                 ]
                 self._context.deleter.with_marker(name).delete_in_order(reversed(unused))
 
     @contextmanager
     def _note_corrupt(self) -> Iterator[None]:
-        """Note what cannot be read of the table."""
+        """Record what cannot be read of the table."""
         try:
             yield
         except Corrupt as error:

@@ -1,6 +1,6 @@
-"""Pending commits: each is noted on storage before anything is written for it, until its outcome is known.
+"""Pending commits: each is recorded on storage before anything is written for it, until its outcome is known.
 
-Without the note nobody could distinguish the files of a commit that died from those of one that is about to happen.
+Without the record the files of a commit that died could not be told from those of one that is about to happen.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from producer.state.job_store import JobStore
 from producer.state.round_store import RoundStore
 from tasks.job.context import JobContext
 
-#: Seconds after which a commit that was noted does not happen any more: no committer sends one that it noted earlier.
+#: Seconds after which a recorded commit does not happen any more: no committer sends one that it recorded earlier.
 MAX_AGE = 300.0
 
 
 @dataclass
 class PendingCommit:
-    """One committer's note of its commit of a round."""
+    """One committer's record of its commit of a round."""
 
     store: JobStore
     records: RoundStore
@@ -35,13 +35,13 @@ class PendingCommit:
 
     @classmethod
     def begin(cls, store: JobStore, plan: Plan) -> PendingCommit:
-        """Note that a commit begins."""
+        """Record that a commit begins."""
         note = CommitNote(token=secrets.token_hex(8), started=time.time())
         records = store.at(plan)
         return cls(store, records, records.claim_commit(note), note)
 
     def begin_attempt(self, head: int, snapshot_id: int | None) -> str:
-        """Note that another attempt begins.
+        """Record that another attempt begins.
 
         Args:
             head: The id of the branch's head that the attempt builds on.
@@ -57,21 +57,21 @@ class PendingCommit:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the attempt was noted so lately that others wait for it for a good while yet."""
+        """Whether the attempt is so recent that other committers wait for it for a good while yet."""
         return time.time() - self.note.started < MAX_AGE / 2
 
     def discard_attempt(self, name: str) -> None:
-        """Note that nothing is left of an attempt."""
+        """Record that nothing is left of an attempt."""
         self._update(snapshots={known: id_ for known, id_ in self.note.snapshots.items() if known != name})
 
     def abandon(self) -> None:
-        """Note that the commit does not happen, and that files of it may be left."""
+        """Record that the commit does not happen, and that files of it may be left."""
         self._update(settled=True)
 
     def settle(self, *, happened: bool) -> None:
-        """Note that the outcome is known: the commit has happened, or it never will."""
+        """Record the outcome: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
-        if self.store.is_closed():  # meanwhile: nobody would delete the note
+        if self.store.is_closed():  # meanwhile: the record would stay for ever
             self.records.delete_commit(self.number)
 
     def _update(self, **changes: object) -> None:
@@ -82,7 +82,7 @@ class PendingCommit:
 def has_pending_commit(context: JobContext, plan: Plan) -> bool:
     """Return whether a committer may be about to commit a round.
 
-    A commit that was noted on a head that the branch has left will fail, and one that was noted long ago is dead.
+    A commit on a head that the branch has left will fail, and one that was recorded long ago is dead.
     """
     now = time.time()
     notes = context.store.at(plan).commits()

@@ -42,13 +42,12 @@ _ANSWER_DELAYS: Final = (0.0, 0.5, 2.0)
 
 
 class CommitStateUnknown(IcefleetError):
-    """The catalog does not say whether the commit happened; nothing was deleted, and `icefleet resume` goes on.
+    """The catalog does not say whether the commit happened; nothing was deleted, and `icefleet resume` goes on."""
 
-    Attributes:
-        error: The error that the catalog raised instead of an answer.
-    """
-
-    error: BaseException | None = None
+    def __init__(self, text: str, error: BaseException | None = None) -> None:
+        super().__init__(text)
+        #: The error that the catalog raised instead of an answer.
+        self.error = error
 
 
 @pause_gc()
@@ -84,9 +83,10 @@ def commit(
     except RetryError as error:
         last = error.last_attempt.exception()
         if isinstance(last, CommitStateUnknown) or attempts.doubtful:
-            unanswered = CommitStateUnknown(f"The catalog gave no answer to the commit of {plan.request.job}: {last}")
-            unanswered.error = last.error if isinstance(last, CommitStateUnknown) else last
-            raise unanswered from error
+            cause = last.error if isinstance(last, CommitStateUnknown) else last
+            raise CommitStateUnknown(
+                f"The catalog gave no answer to the commit of {plan.request.job}: {last}", cause
+            ) from error
         attempts.settle()
         raise Failed(
             f"Other writers were faster {settings.commit_attempts} times: nothing was committed; try again when the "
@@ -104,7 +104,7 @@ def commit(
 
 @dataclass
 class _Attempts:
-    """The attempts at one commit: their note, and those whose outcome is unknown, with their files."""
+    """The attempts at one commit: their note, and those whose outcome is unknown."""
 
     context: JobContext
     plan: Plan
@@ -113,24 +113,19 @@ class _Attempts:
     pending: PendingCommit | None = None
     doubtful: list[PreparedCommit] = field(default_factory=list)
     #: Manifests that were read, so that an attempt after a lost race is faster than the writer that won it.
-    known: ManifestCache = field(default_factory=dict)
+    cache: ManifestCache = field(default_factory=dict)
 
     def attempt(self) -> CommitResult:
         """Decide on a change of the table as it is now, and commit it."""
         table = self.context.reload(self.plan)
         if (result := self._find(table)) is not None:
             return result
-        head = BranchHead.of(table, self.plan, self.known)
+        head = BranchHead.of(table, self.plan, self.cache)
         change = self.rules.change(table, head)
         if self.plan.request.all_or_nothing:
             _require_all(change)
         if isinstance(change, NoChange):
-            return CommitResult(
-                metadata_changed=change.is_applied,
-                counts=change.counts,
-                replans=change.replans,
-                failures=change.failures,
-            )
+            return CommitResult.without_snapshot(change, metadata_changed=change.is_applied)
         check_no_metadata_is_lost(table)
         self.pending = self.pending or PendingCommit.begin(self.context.store, self.plan)
         snapshot_id = table.metadata.new_snapshot_id() if isinstance(change, SnapshotChange) else None
@@ -141,7 +136,20 @@ class _Attempts:
             raise Failed("The job was cancelled: nothing was committed.")
         if self.context.store.is_closed():
             raise CommitFailedException("another committer is ending the job")
-        prepared = self._prepare(table, head, change, name, snapshot_id)
+        prepared: PreparedCommit
+        if isinstance(change, MetadataChange):
+            prepared = PreparedMetadataCommit(table, head, change)
+        else:
+            prepared = PreparedSnapshotCommit.prepare(
+                table,
+                self.plan,
+                change,
+                name=name,
+                snapshot_id=snapshot_id,
+                failed_units=self.failed + len(change.failures),
+                cache=self.cache,
+                deleter=replace(self.context.deleter, io=table.io),
+            )
         if not self.pending.is_fresh:
             prepared.discard()
             raise CommitFailedException("preparing it took so long that other committers take it for dead")
@@ -181,7 +189,8 @@ class _Attempts:
         """Return the result if the round, or a doubtful attempt at it, is in the table."""
         if (result := find_round(table, self.plan, self.rules)) is not None:
             return result
-        return next((found for prepared in self.doubtful if (found := prepared.find(table)) is not None), None)
+        updates = (prepared for prepared in self.doubtful if isinstance(prepared, PreparedMetadataCommit))
+        return next((found for prepared in updates if (found := prepared.find(table)) is not None), None)
 
     def _find_out(self, error: Exception) -> CommitResult:
         """Find out from the table whether the attempt that raised an error was committed."""
@@ -196,39 +205,14 @@ class _Attempts:
                 continue
             if result is not None:
                 return result
-        unanswered = CommitStateUnknown(f"{type(error).__name__}: {error}")
-        unanswered.error = error
-        raise unanswered from error
-
-    def _prepare(
-        self,
-        table: Table,
-        head: BranchHead,
-        change: SnapshotChange | MetadataChange,
-        name: str,
-        snapshot_id: int | None,
-    ) -> PreparedCommit:
-        if isinstance(change, MetadataChange):
-            return PreparedMetadataCommit(table, head, change)
-        assert snapshot_id is not None
-        return PreparedSnapshotCommit.prepare(
-            table,
-            self.plan,
-            self.rules,
-            change,
-            name=name,
-            snapshot_id=snapshot_id,
-            failed_units=self.failed + len(change.failures),
-            known=self.known,
-            deleter=replace(self.context.deleter, io=table.io),
-        )
+        raise CommitStateUnknown(f"{type(error).__name__}: {error}", error) from error
 
 
 def _is_made_by(result: CommitResult, prepared: PreparedCommit) -> bool:
     return (
         isinstance(prepared, PreparedSnapshotCommit)
         and result.snapshot is not None
-        and prepared.prepared.snapshot.snapshot_id == result.snapshot.snapshot_id
+        and prepared.pending.snapshot.snapshot_id == result.snapshot.snapshot_id
     )
 
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
-    """Delete what is left of a job whose report is posted already, if there is anything."""
+    """Delete what is left of a job whose report is posted already, if anything is."""
     store, operation = context.store, context.name.operation
     if store.latest_plan() is None and not store.has_conclusion() and store.request_of(operation, context.id) is None:
         return Ended(None)
@@ -43,7 +43,7 @@ def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
 
 
 def fail_job(context: JobContext, reason: str) -> Ended | Waiting:
-    """End a job as failed, for example since a record of it is corrupt; what it has committed stays."""
+    """End a job as failed, or as partial if it has committed a round."""
     store = context.store
     plan, request = store.latest_plan(), find_request(context)
     report, status = report_of(request, Status.FAILED, reason=reason), Status.FAILED
@@ -65,7 +65,7 @@ def reject_foreign_plan(context: JobContext, plan: Plan) -> Ended | None:
 
 
 def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) -> Request:
-    """Return the job's request from its records, else from the others, else what its id tells of it."""
+    """Return the job's request from its records, else from the others, else as far as its id tells it."""
     name, plan = context.name, context.store.latest_plan()
     if plan is not None:
         return context.request(plan)
@@ -188,12 +188,12 @@ def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: B
     except Exception as again:
         log.warning("what is left of %s cannot be cleaned up", order.job, exc_info=True)
         report = _report_without_clean_up(context, order.job, reason)
-        # What may pass is cleaned up when it has passed, by the sweeper; what stays would be met at each of its looks.
+        # The sweeper cleans up after an error that passes; it would meet any other at each of its sweeps.
         return Ended(report, None if context is None or is_transient(again) else context.store)
 
 
 def has_waited_long_enough(context: JobContext, error: CommitStateUnknown, policy: RetryPolicy) -> bool:
-    """Return whether a catalog has had its time to answer a commit: every committer that tried has left a note."""
+    """Return whether a catalog has had its time to answer a commit: every committer that tried has left a record."""
     plan = context.store.latest_plan()
     notes = context.store.at(plan).commits() if plan is not None else []
     if error.error is not None and not is_transient(error.error):

@@ -31,14 +31,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Ended:
-    """The job has ended, and nothing of it is left but what was committed.
+    """The job has ended, and its files are cleaned up."""
 
-    Attributes:
-        report: The report; None if the job had ended before.
-        store: Keeps the conclusion until ``forget`` is called, so that no report is lost; None if there is none.
-    """
-
+    #: None if the job had ended before.
     report: Report | None
+    #: Holds the conclusion until ``forget`` is called, so that no report is lost; None if there is no conclusion.
     store: JobStore | None = None
 
 
@@ -58,21 +55,21 @@ def report_of(request: Request, status: Status, *, reason: str | None = None) ->
     )
 
 
-def sum_report(plan: Plan, done: CommitResult | None, failures: tuple[Failure, ...]) -> Report:
-    """Return the report of all rounds up to this one, without its end."""
+def sum_report(plan: Plan, result: CommitResult | None, failures: tuple[Failure, ...]) -> Report:
+    """Return the report of all rounds up to this one, without its final status."""
     before = plan.before or report_of(plan.request, Status.COMMITTING)
     changes: dict[str, object] = {
         "units": before.units + len(plan.units),
         "failed_units": before.failed_units + len(failures),
         "failures": before.failures + failures,
     }
-    if done is not None:
-        counts = dict(done.counts)
-        if done.snapshot is not None:
-            changes["snapshot_id"] = done.snapshot.snapshot_id
-            counts = {name: count(done.snapshot, key) for name, key in COUNTS.items()}
+    if result is not None:
+        counts = dict(result.counts)
+        if result.snapshot is not None:
+            changes["snapshot_id"] = result.snapshot.snapshot_id
+            counts = {name: count(result.snapshot, key) for name, key in COUNTS.items()}
         changes |= {name: getattr(before, name) + number for name, number in counts.items()}
-        if done.metadata_changed:
+        if result.metadata_changed:
             changes["status"] = Status.COMMITTED  # no snapshot id shows later that the job has changed the table
     return before.model_copy(update=changes)
 
@@ -80,7 +77,7 @@ def sum_report(plan: Plan, done: CommitResult | None, failures: tuple[Failure, .
 def conclude_report(
     report: Report, request: Request, status: Status | None = None, reason: str | None = None
 ) -> Report:
-    """Return the report with its end; without a status, it follows from what was committed and what failed."""
+    """Return the final report; without a status, status and reason follow from what was committed and what failed."""
     if status is None:
         status, reason = _final_status(report)
     text = reason and redact(reason)

@@ -18,7 +18,7 @@ from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from tasks.job.branch_head import BranchHead, committed
 from tasks.job.context import FileDeleter
-from tasks.operations.base import Additions, CommitRules, MetadataChange, Replan, SnapshotChange
+from tasks.operations.base import Additions, CommitRules, MetadataChange, NoChange, Replan, SnapshotChange
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class CommitResult:
     replans: tuple[Replan, ...] = ()
     #: Units whose staged work was not fit to be committed.
     failures: tuple[Failure, ...] = ()
+
+    @classmethod
+    def without_snapshot(cls, change: NoChange | MetadataChange, *, metadata_changed: bool) -> CommitResult:
+        """Return the result of a change that makes no snapshot."""
+        return cls(None, metadata_changed, change.counts, change.replans, change.failures)
 
     @property
     def changed(self) -> bool:
@@ -57,9 +62,6 @@ class PreparedCommit(Protocol):
             Exception: The outcome is unknown; delete nothing.
         """
 
-    def find(self, table: Table) -> CommitResult | None:
-        """Return the result if a freshly loaded table shows that the attempt was committed."""
-
     def discard(self) -> None:
         """Delete what was written for the attempt; only if it is definitely not in the table."""
 
@@ -74,11 +76,9 @@ def find_round(table: Table, plan: Plan, rules: CommitRules) -> CommitResult | N
 class PreparedSnapshotCommit:
     """A snapshot whose files are written."""
 
-    plan: Plan
-    rules: CommitRules
     change: SnapshotChange
     additions: Additions
-    prepared: PendingSnapshot
+    pending: PendingSnapshot
     #: Deletes the files of this attempt.
     deleter: FileDeleter
 
@@ -87,13 +87,12 @@ class PreparedSnapshotCommit:
         cls,
         table: Table,
         plan: Plan,
-        rules: CommitRules,
         change: SnapshotChange,
         *,
         name: str,
-        snapshot_id: int,
+        snapshot_id: int | None,
         failed_units: int,
-        known: ManifestCache,
+        cache: ManifestCache,
         deleter: FileDeleter,
     ) -> PreparedSnapshotCommit:
         """Write the files of the snapshot.
@@ -101,12 +100,11 @@ class PreparedSnapshotCommit:
         Args:
             table: The table, freshly loaded.
             plan: The round.
-            rules: The rules that decided on the change.
             change: What the snapshot adds and removes.
-            name: What the names of all files of the attempt carry.
-            snapshot_id: The id of the snapshot to be.
+            name: A part of the names of all files of the attempt.
+            snapshot_id: The id of the new snapshot.
             failed_units: How many units of the round failed; for the snapshot's summary.
-            known: Manifests that were read already.
+            cache: Manifests that were read already.
             deleter: Deletes files of the job.
         """
         additions = change.additions(table, name)
@@ -123,24 +121,20 @@ class PreparedSnapshotCommit:
             },
             snapshot_id=snapshot_id,
             name=name,
-            cache=known,
+            cache=cache,
         )
         update.add(additions.files)
         update.remove(change.removed)
         update.rewrite_manifests(change.rewritten_manifests)
-        return cls(plan, rules, change, additions, update.prepare(), deleter.with_marker(name))
+        return cls(change, additions, update.prepare(), deleter.with_marker(name))
 
     def commit(self) -> CommitResult:
         """Send the snapshot once."""
-        return CommitResult(self.prepared.commit(), replans=self.change.replans, failures=self.change.failures)
-
-    def find(self, table: Table) -> CommitResult | None:
-        """Look for the round in the branch's history: another committer may have committed it as well."""
-        return find_round(table, self.plan, self.rules)
+        return CommitResult(self.pending.commit(), replans=self.change.replans, failures=self.change.failures)
 
     def discard(self) -> None:
         """Delete the metadata files, the first manifest last since it leads to the others, and the files written."""
-        self.deleter.delete_in_order(reversed(self.prepared.written))
+        self.deleter.delete_in_order(reversed(self.pending.written))
         self.deleter.delete(self.additions.written)
 
 
@@ -160,18 +154,12 @@ class PreparedMetadataCommit:
             *self.change.requirements,
         )
         self.table.catalog.commit_table(self.table, requirements, self.change.updates)
-        return self._result
+        return CommitResult.without_snapshot(self.change, metadata_changed=True)
 
     def find(self, table: Table) -> CommitResult | None:
         """Return the result if the metadata has the updates."""
-        return self._result if self.change.is_applied(table.metadata) else None
+        is_applied = self.change.is_applied(table.metadata)
+        return CommitResult.without_snapshot(self.change, metadata_changed=True) if is_applied else None
 
     def discard(self) -> None:
         """Delete nothing: no file was written."""
-
-    @property
-    def _result(self) -> CommitResult:
-        change = self.change
-        return CommitResult(
-            metadata_changed=True, counts=change.counts, replans=change.replans, failures=change.failures
-        )

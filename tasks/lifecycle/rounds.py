@@ -1,6 +1,6 @@
-"""The way of a job from plan to report: plan a round, commit what it staged, plan again what conflicted, clean up.
+"""The rounds of a job: plan one, commit what it staged, plan again what conflicted.
 
-The functions know nothing of Celery. Each takes a job one step on, can be called twice, and says what comes next.
+The functions know nothing of Celery. Each takes a job one step on, can be called twice, and returns what comes next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, conclude_repor
 
 
 def begin(request: Request, settings: Settings) -> Step:
-    """Plan a job's first round, or take up a job that has been planned before."""
+    """Plan a job's first round, or resume a job that is planned already."""
     context: JobContext | None = None
     try:
         context = JobContext.open(request.job)
@@ -52,18 +52,18 @@ def begin(request: Request, settings: Settings) -> Step:
 
 
 def _has_begun(context: JobContext) -> bool:
-    """Whether the job is noted at its table: then there are records of it to be deleted."""
+    """Return whether the job is recorded at its table: then there are records of it to be deleted."""
     current = context.store.current(context.name.operation)
     return current is not None and current.job == context.id
 
 
 def advance(context: JobContext, settings: Settings) -> Step:
-    """Commit the latest round if all of its units have ended, and say what comes next.
+    """Commit the latest round if all of its units have ended, and return what comes next.
 
     Raises:
-        Corrupt: a record cannot be read without which the job does not go on.
+        Corrupt: A record that the job cannot go on without cannot be read.
     """
-    if (report := context.conclusion()) is not None:  # whoever cleaned up died while he did
+    if (report := context.conclusion()) is not None:  # a process died during the clean-up
         return close_job(context, report)
     plan = context.store.latest_plan()
     if plan is None:
@@ -76,28 +76,19 @@ def advance(context: JobContext, settings: Settings) -> Step:
         return end_job(context, sum_report(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
-        context.store.load_conclusion()  # then it is a clean-up that has begun, and nobody knows of which end
+        context.store.load_conclusion()  # if it is unreadable, a clean-up has begun and its report is lost
         return Waiting(plan)
-    ended = outcomes.items()
-    staged = {number: o for number, o in ended if isinstance(o, Staged) and _at_home(context, o)}
-    outside = tuple(_outside(plan, o) for number, o in ended if isinstance(o, Staged) and number not in staged)
-    failures = (*(o for o in outcomes.values() if isinstance(o, Failure)), *outside)
+    staged = {number: o for number, o in outcomes.items() if isinstance(o, Staged)}
+    failures = tuple(o for o in outcomes.values() if isinstance(o, Failure))
+    for unit in plan.units:  # workers write below the table's locations alone: no worker has written such a record
+        if unit.number in staged and not all(map(context.locations.contain, staged[unit.number].paths)):
+            del staged[unit.number]
+            reason = "what is staged of it lies outside of the table's locations"
+            failures += (Failure(unit=unit.number, partition=unit.label, reason=reason),)
     if failures and plan.request.all_or_nothing:
         reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
         return end_job(context, sum_report(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
     return _commit(context, plan, staged, failures, settings)
-
-
-def _at_home(context: JobContext, staged: Staged) -> bool:
-    return all(context.locations.contain(path) for path in staged.paths)
-
-
-def _outside(plan: Plan, staged: Staged) -> Failure:
-    """A record that no worker has written: workers write below the table's locations alone."""
-    label = next((unit.label for unit in plan.units if unit.number == staged.unit), "")
-    return Failure(
-        unit=staged.unit, partition=label, reason="what is staged of it lies outside of the table's locations"
-    )
 
 
 def _commit(
@@ -129,7 +120,7 @@ def _commit(
 
 
 def _has_committed(context: JobContext, plan: Plan) -> bool:
-    """Whether the cancellation came too late."""
+    """Return whether a cancellation comes too late."""
     try:
         return committed(context.reload(plan), plan) is not None
     except IcefleetError as error:
@@ -160,7 +151,7 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
 def _plan_again(
     context: JobContext, plan: Plan, settings: Settings, only: frozenset[str] | None, before: Report | None
 ) -> Step:
-    """Plan another round on the head as it is now; ``only`` are paths of what is left to do."""
+    """Plan another round on the current head; ``only`` are the paths of what is left to do."""
     try:
         table = context.reload(plan)
         planned = plan_table(

@@ -1,4 +1,4 @@
-"""Staging of one unit: a numbered attempt runs the engine and leaves a staged record, or a reason."""
+"""Staging of one unit: a numbered attempt runs the engine and leaves a staged record, or a failure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
 
-#: What helps when memory has run out, and what tells that it has: the JVM's heap, Python's or Arrow's memory, or a
-#: kernel that killed a Python process of Spark's.
-_MORE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
+#: The advice if memory has run out, and signs that it has: in the JVM's heap, in Python or in Arrow, or because the
+#: kernel killed a Python process of Spark's.
+_MEMORY_ADVICE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
 _OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
 
 
@@ -64,14 +64,14 @@ def stage(
         plan: The round that the unit belongs to.
         number: The unit.
         settings: For the number of attempts and the memory.
-        progress: Told how many of the unit's data files are done.
+        progress: Called with how many of the unit's data files are done.
 
     Returns:
-        What was staged, now or before; why the unit failed for good; None when the job has ended meanwhile.
+        What is staged, now or before; why the unit failed for good; None if the job has ended meanwhile.
 
     Raises:
-        TryAgain: something went wrong that may go right the next time.
-        OutsideTable: what the message takes for the job's records is another job's.
+        TryAgain: The attempt failed, and the next one may succeed.
+        OutsideTable: The records at the message's location are another job's.
     """
     store = context.store
     if not context.at_table and (objection := context.objection(plan)) is not None:
@@ -90,17 +90,16 @@ def stage(
         return _fail(store, plan, header, str(error))
     if unit is None:
         return None if store.is_closed() else _fail(store, plan, header, "the record of its files is gone")
-    tried = records.attempts(number)
-    if len(tried) >= settings.max_attempts:
-        hosts = ", ".join(sorted({attempt.host for attempt in tried}))
-        reason = records.unreadable(number) or (
-            f"its worker died {len(tried)} times, on {hosts}: if memory ran out, {_MORE}"
-        )
-        return _fail(store, plan, header, reason)
+    earlier = records.attempts(number)
+    count = len(earlier)
+    if count >= settings.max_attempts:
+        hosts = ", ".join(sorted({attempt.host for attempt in earlier}))
+        died = f"its worker died {count} times, on {hosts}: if memory ran out, {_MEMORY_ADVICE}"
+        return _fail(store, plan, header, records.unreadable(number) or died)
     attempt = Attempt(
-        unit=number, number=len(tried), token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
+        unit=number, number=count, token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
     )
-    if not records.claim_attempt(attempt):  # before anything that may fail or kill this process: so it counts
+    if not records.claim_attempt(attempt):  # before anything that may fail or kill this process, so that it counts
         raise TryAgain("another worker has begun the same attempt")
     try:
         return _attempt(context, plan, unit, attempt, settings, progress)
@@ -114,7 +113,7 @@ def stage(
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
             return _fail(store, plan, header, reason_of(error))
-        raise TryAgain(first_line(error)) from error
+        raise TryAgain(_first_line(error)) from error
 
 
 def _attempt(
@@ -130,13 +129,13 @@ def _attempt(
     try:
         with scratch(root) as folder:
             staged = executor.run(root, folder, progress)
-        if records.is_taken_over(attempt):  # the clean-up knows the files of the other one alone
+        if records.is_taken_over(attempt):  # the clean-up knows only the files of the other one
             raise TryAgain("another worker has begun the same attempt")
     except BaseException:
         discard_attempt(context, executor.claim)
         raise
     staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
-    # From here on a committer may have seen it: even an error while the record is written must delete nothing.
+    # From here on a committer may see the record: even an error while it is written must delete nothing.
     records.write_staged(staged)
     if context.store.is_closed():  # while this attempt was busy
         withdraw_attempt(context, plan, executor.claim, staged)
@@ -145,7 +144,7 @@ def _attempt(
 
 
 def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Failure | None:
-    """End a unit as failed, unless it has ended; None when the plan has no such unit, or its job has ended."""
+    """End a unit as failed; return None if it or its job has ended, or the plan has no such unit."""
     records = context.store.at(plan)
     header = next((unit for unit in plan.units if unit.number == number), None)
     if header is None or context.store.is_stopped() or records.outcome(number) is not None:
@@ -154,15 +153,14 @@ def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Fail
 
 
 def reason_of(error: BaseException) -> str:
-    """Why an attempt failed, in a line; where memory ran out also what helps, which no exception says."""
+    """Return why an attempt failed, in one line, with advice if memory ran out."""
     text = f"{type(error).__name__}: {error}"
     if any(sign in text for sign in _OUT_OF_MEMORY):
-        return f"memory ran out: {_MORE}"
-    return f"{type(error).__name__}: {first_line(error)}"
+        return f"memory ran out: {_MEMORY_ADVICE}"
+    return f"{type(error).__name__}: {_first_line(error)}"
 
 
-def first_line(error: BaseException) -> str:
-    """What fits into a report."""
+def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
@@ -170,6 +168,6 @@ def first_line(error: BaseException) -> str:
 def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
     failure = Failure(unit=unit.number, partition=unit.label, reason=redact(reason))
     store.at(plan).write_failed(failure)
-    if store.is_closed():  # meanwhile: its records are gone, or about to go
+    if store.is_closed():  # meanwhile: its records are deleted, or about to be
         store.at(plan).retract_failed(failure)
     return failure

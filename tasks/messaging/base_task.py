@@ -1,4 +1,4 @@
-"""The base classes of the fleet's tasks, and the exceptions by which a task ends when it has no success to report.
+"""The base classes of the fleet's tasks, and the exceptions by which a task ends without a success.
 
 A task reveals no secret, and a broker that is away stops no work.
 """
@@ -22,13 +22,10 @@ RETRY_EVENT: Final = "task-retry"
 
 
 class Unsuccessful(Exception):
-    """The job or the unit failed: the task ends as FAILURE, and the text is the sentence that a person reads.
-
-    All work of the task is done: its message is acknowledged, and nothing is tried again.
-    """
+    """The job or the unit failed: the task ends as FAILURE, with this text, and is not tried again."""
 
     def __repr__(self) -> str:
-        """Return the sentence alone: the event of a failed task carries the representation."""
+        """Return the text alone: the event of a failed task carries the representation."""
         return str(self)
 
 
@@ -49,7 +46,7 @@ class Unfinished(Ignore):
 
 
 class Waits(Unfinished):
-    """There is nothing to do at the moment; another message follows."""
+    """There is nothing to do now; another message follows."""
 
     events = ("task-waiting",)
 
@@ -64,7 +61,7 @@ class Cancelled(Unfinished):
 
 
 class Late(Unfinished):
-    """The job has ended already; what is known about its tasks stays."""
+    """The job has ended already; the results of its tasks stay."""
 
     events = ("task-revoked",)
 

@@ -1,4 +1,4 @@
-"""Delivery of messages: read as data before the task runs; put back, retried or refused afterwards."""
+"""Delivery of messages: parsed as data before the task runs; put back, retried or refused afterwards."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _FINAL_REASONS: Final = frozenset({Reason.MESSAGE, Reason.UNKNOWN_JOB, Reason.UN
 
 
 class DeliveredTask(RedactedTask):
-    """A task whose message is read before it runs, and which takes the order that the message carries.
+    """A task whose message is parsed before it runs.
 
-    * A message or a record that is newer than this process goes back to the queue for as long as it takes; so does
-      a unit that another worker holds. Neither counts as an attempt.
-    * A job or a unit that failed ends its task as FAILURE, with its sentence, and is not retried.
-    * A message that is not understood is refused with a sentence, and dropped.
+    * A message or a record that is newer than this process goes back to the queue, as often as needed; so does a unit
+      that another worker holds. Neither counts as an attempt.
+    * A job or a unit that failed ends its task as FAILURE, and is not retried.
+    * A message that is not understood is refused, and dropped.
     * Any other error is retried as the policy allows (:mod:`tasks.messaging.retry_policy`), and then aborts the job or
       the unit.
     """
@@ -51,7 +51,7 @@ class DeliveredTask(RedactedTask):
     max_retries = None
     throws = (Refused, OutsideTable, Unsuccessful)
     Strategy = "tasks.messaging.delivery:strategy"
-    #: Makes an order of a message's arguments, or refuses them.
+    #: Parses a message's arguments, or refuses them.
     parse: Callable[[Mapping[str, Any]], Any]
     retry_policy: RetryPolicy
     #: Ends the job or the unit of an order, given the task, the order and the last error; returns the task's result.
@@ -86,15 +86,11 @@ class DeliveredTask(RedactedTask):
             level = logging.WARNING if isinstance(error, Newer) else logging.INFO
             log.log(level, "%s goes back to the queue: %s", self.request.id, error)
             raise self._put_back(error) from error
-        except Refused as error:
-            if error.reason not in _FINAL_REASONS:
-                return self._retry_or_abort(order, error)
-            log.warning("%s is refused: %s", self.name, error)
-            raise
-        except OutsideTable as error:  # no retry changes where it leads
-            log.warning("%s is refused: %s", self.name, error)
-            raise
         except Exception as error:
+            # No retry changes what a message says or where a path leads.
+            if isinstance(error, OutsideTable) or (isinstance(error, Refused) and error.reason in _FINAL_REASONS):
+                log.warning("%s is refused: %s", self.name, error)
+                raise
             return self._retry_or_abort(order, error)
 
     def _put_back(self, error: Exception) -> Exception:
@@ -109,7 +105,7 @@ class DeliveredTask(RedactedTask):
         failures = FailureCount.after(_headers(self), error, now)
         if self.retry_policy.is_exhausted(failures, now):
             log.warning("%s is not tried again", self.request.id, exc_info=error)
-            if order is None:  # its job is not known
+            if order is None:  # the job is unknown
                 raise error
             return type(self).abort(self, order, error)
         pause = get_exponential_backoff_interval(1, self.request.retries, _MAX_RETRY_SECONDS, full_jitter=True)
@@ -150,7 +146,7 @@ def strategy(task: Task, app: Celery, consumer: Any, **options: Any) -> Callable
             raise InvalidTaskError(f"its headers are not those of a task: {versions.first_problem(error)}") from error
         result = handle(message, body, *rest, **named)
         if message.headers.get("eta") and consumer.event_dispatcher:
-            # It is a retry that waits for its time: Flower must not show it as a new message.
+            # A retry that waits for its time: Flower must not show it as a new message.
             consumer.event_dispatcher.send(RETRY_EVENT, uuid=message.headers["id"])
         return result
 

@@ -165,39 +165,38 @@ def _parse(text: str) -> tuple[dict[str, Any], str] | None:
 
 
 class Heartbeat:
-    """Beats, records deliveries and recovers those of dead workers for as long as the worker lives.
+    """Beats, records deliveries and recovers those of dead workers for as long as the worker lives."""
 
-    Args:
-        settings: Where the broker is, and how long a worker may be silent.
-        name: The worker's name in Flower.
-    """
-
-    def __init__(self, settings: Settings, name: str) -> None:
-        #: A worker that is started again under its name does not own what the one before held.
-        self.worker = f"{name}/{secrets.token_hex(4)}"
+    def __init__(self, settings: Settings) -> None:
+        self._worker = ""
         self._settings = settings
         self._interval = settings.lease_seconds / 3
         self._recorded: set[str] = set()
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
-    def start(self) -> None:
-        """Begin to beat."""
-        self._thread.start()
+    def start(self, sender: Any, **_: object) -> None:
+        """Begin to beat, when the worker is ready; it is ready again each time that it lost Redis."""
+        if not self._worker:
+            # A worker that is started again under its name does not own what the one before held.
+            self._worker = f"{sender.hostname}/{secrets.token_hex(4)}"
+            self._thread.start()
 
-    def record_soon(self) -> None:
+    def record_soon(self, **_: object) -> None:
         """Record a message that has just come, soon."""
         self._wake.set()
 
-    def stop(self) -> None:
+    def stop(self, **_: object) -> None:
         """Give back what the worker still holds, and remove all traces that would look like a dead worker."""
+        if not self._worker:
+            return
         self._stop.set()
         self._wake.set()
         self._thread.join(self._interval)
         try:
-            DeliveryRecovery(self._broker, self._settings.visibility_timeout).give_back_all_of(self.worker)
+            DeliveryRecovery(self._broker, self._settings.visibility_timeout).give_back_all_of(self._worker)
             self._record(frozenset())
-            self._broker.delete(beats_key(self.worker))
+            self._broker.delete(beats_key(self._worker))
         except redis.RedisError as error:
             log.warning("the worker cannot sign off: %s", error)
 
@@ -229,15 +228,15 @@ class Heartbeat:
 
     def _beat(self) -> None:
         pipe = self._broker.pipeline(transaction=True)
-        pipe.incr(beats_key(self.worker))
-        pipe.expire(beats_key(self.worker), self._settings.visibility_timeout)
+        pipe.incr(beats_key(self._worker))
+        pipe.expire(beats_key(self._worker), self._settings.visibility_timeout)
         pipe.execute()
 
     def _record(self, tags: Collection[str]) -> None:
         """Record this worker as the owner of exactly these deliveries."""
         pipe = self._broker.pipeline(transaction=True)
         if tags:
-            pipe.hset(OWNERS, mapping=dict.fromkeys(tags, self.worker))
+            pipe.hset(OWNERS, mapping=dict.fromkeys(tags, self._worker))
         if released := self._recorded.difference(tags):
             pipe.hdel(OWNERS, *released)
         pipe.execute()
@@ -258,21 +257,7 @@ def send_heartbeats(settings: Settings) -> None:
     """Have the worker of this process send heartbeats, if its broker is a Redis."""
     if not settings.broker_url.startswith(("redis://", "rediss://")):
         return
-    running: list[Heartbeat] = []
-
-    def ready(sender: Any, **_: object) -> None:
-        if not running:  # it becomes ready again each time that it lost Redis
-            running.append(Heartbeat(settings, str(sender.hostname)))
-            running[0].start()
-
-    def received(**_: object) -> None:
-        for heartbeat in running:
-            heartbeat.record_soon()
-
-    def shut_down(**_: object) -> None:
-        for heartbeat in running:
-            heartbeat.stop()
-
-    worker_ready.connect(ready, weak=False)
-    task_received.connect(received, weak=False)
-    worker_shutdown.connect(shut_down, weak=False)
+    heartbeat = Heartbeat(settings)
+    worker_ready.connect(heartbeat.start, weak=False)
+    task_received.connect(heartbeat.record_soon, weak=False)
+    worker_shutdown.connect(heartbeat.stop, weak=False)

@@ -18,19 +18,19 @@ from producer.common.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: The least seconds between two renewals, however often there is progress.
+#: The least seconds between two renewals, however frequent the progress.
 _MIN_INTERVAL: Final = 1.0
 
 
 class HeldByAnother(Exception):
-    """Another worker holds the unit and was seen lately: the message goes back to the queue."""
+    """Another worker holds the unit and is alive: the message goes back to the queue."""
 
 
 class Lease:
     """Holds a unit for as long as its ``with`` block lasts.
 
-    A process that dies renews nothing. One that is stopped for a while may find, when it goes on, that another worker
-    holds the unit now. Both then work on it, which is allowed: the first staged record counts.
+    A process that is stopped for a while may find, when it goes on, that another worker holds the unit now. Both then
+    work on it, which is allowed: the first staged record counts.
 
     Args:
         settings: Where Redis is, and how long a worker may be silent.

@@ -1,8 +1,8 @@
-"""How long a message is tried again: transient errors are waited for, other errors end the job after a few attempts.
+"""How long a message is tried again.
 
-Nothing is tried again for ever. A storage, a catalog or a Redis that is away comes back by itself, so a job waits for
-it for ``ICEFLEET_GIVE_UP_HOURS``. Every other error, of any kind, is taken for a permanent one: a job or a unit that
-meets it ``ICEFLEET_MAX_ATTEMPTS`` times ends with it as its reason.
+A storage, a catalog or a Redis that is away comes back by itself: a job waits for it for ``ICEFLEET_GIVE_UP_HOURS``.
+Every other error is taken for a permanent one: a job or a unit that meets errors ``ICEFLEET_MAX_ATTEMPTS`` times ends
+with the last one as its reason.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from redis.exceptions import RedisError
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 
-#: The header by which a message tells its next delivery since when, and how often, it failed.
+#: The header that carries a message's failures from one delivery to the next.
 HEADER: Final = "icefleet-failing"
 
 #: Refusals by a service that is away for a while, or denies access for now.
 _TRANSIENT_REASONS: Final = frozenset({Reason.NO_ANSWER, Reason.DENIED, Reason.BROKER, Reason.UNKNOWN_CATALOG})
-#: OSError is what storages raise, and requests of HTTP.
+#: Storages and HTTP clients raise OSError.
 _TRANSIENT: Final = (
     OSError,
     RedisError,
@@ -51,7 +51,7 @@ class TryAgain(Exception):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error may pass without anybody changing anything about the job."""
+    """Return whether an error may pass by itself."""
     if isinstance(error, Refused):
         return error.reason in _TRANSIENT_REASONS
     if isinstance(error, IcefleetError):
@@ -62,7 +62,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 class FailureCount(BaseModel):
-    """The failures of a message in its deliveries so far."""
+    """The failures of a message so far."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 

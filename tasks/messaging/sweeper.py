@@ -1,6 +1,6 @@
 """The sweeper: finds jobs whose messages were lost, and sends what is missing.
 
-Messages are lost when Redis loses them. Jobs are found on the registry and, when that was lost too, at their tables.
+Redis may lose messages. Jobs are found in the registry and, if that is lost too, at their tables.
 """
 
 from __future__ import annotations
@@ -20,48 +20,47 @@ from producer.state.job_store import JobStore, branches_of
 
 log = logging.getLogger(__name__)
 
-
-#: Looks of the sweeper for which a job's messages are taken to be on their way: sending very many takes a while.
-_REST: Final = 2
+#: Sweeps for which a job's messages are taken to be on their way: sending very many takes a while.
+_QUIET_SWEEPS: Final = 2
 
 
 def sweep(settings: Settings) -> list[str]:
-    """Take up what stands still; returns the ids of the jobs that were taken up.
+    """Resume jobs that stand still; return their ids.
 
-    A unit whose message is still queued may be sent a second time, which costs a look at storage and no more.
+    The message of a unit may be sent a second time, which costs a look at storage and no more.
     """
-    sweeper, seen, taken = _Sweeper(settings), set(), []
+    sweeper, seen, resumed = _Sweeper(settings), set(), []
     heads = sweeper.registry.next_requests()
-    for request, store in working(settings):
+    for request, store in current_jobs(settings):
         seen.add(request.job)
         try:
-            if sweeper.take_up(request, store):
-                taken.append(request.job)
-        except Exception:  # one table's trouble is not the others'
+            if sweeper.resume(request, store):
+                resumed.append(request.job)
+        except Exception:  # an error at one table must not stop the others
             log.warning("could not look after %s", request.job, exc_info=True)
-    # Whoever is at the head of a table's queue and not at the table was not planned yet.
-    return taken + [head.job for head in heads if head.job not in seen and sweeper.plan_again(head)]
+    # A job that is next in its table's queue and not recorded at the table is not planned yet.
+    return resumed + [head.job for head in heads if head.job not in seen and sweeper.plan_again(head)]
 
 
 class _Sweeper:
-    """One look at all jobs."""
+    """One sweep."""
 
     def __init__(self, settings: Settings) -> None:
         self.registry = JobRegistry(settings)
         self._messenger = Messenger(settings)
         self._queue = QueueInspector(settings)
         self._seconds = settings.visibility_timeout
-        self._rest = _REST * settings.sweep_seconds
+        self._quiet_seconds = _QUIET_SWEEPS * settings.sweep_seconds
         self._catalogs = settings.catalog_names
 
-    def take_up(self, request: Request, store: JobStore) -> bool:
-        """Send what is missing of a job that is noted at its table; whether there was anything."""
+    def resume(self, request: Request, store: JobStore) -> bool:
+        """Send the missing messages of a job that is recorded at its table; return whether there are any."""
         job = request.job
-        if store.has_conclusion() or self.registry.report(job) is not None:  # its clean-up died, or never began
+        if store.has_conclusion() or self.registry.report(job) is not None:  # its clean-up died or never began
             self._messenger.commit(job, store.location)
             return True
         plan = store.latest_plan()
-        if plan is None:  # whoever was to plan it died
+        if plan is None:  # the process that was to plan it died
             return self.plan_again(request)
         if store.is_cancelled() or next(store.at(plan).pending(plan.units), None) is None:
             self._messenger.commit(job, plan.location)  # safe to run twice, and nothing else ends the job
@@ -69,39 +68,38 @@ class _Sweeper:
         if not self.registry.lock(request):
             return False
         self.registry.extend_lock(request)
-        units = self._unsent(plan, store)
-        if units:
+        if units := self._lost_units(plan, store):
             self.registry.mark_sent(job, self._seconds)
             self._messenger.stage(plan, units)
         return bool(units)
 
     def plan_again(self, request: Request) -> bool:
-        """Have a job planned whose message is lost, when its table is free; whether it was."""
+        """Have a job planned whose message is lost, if its table is free; return whether it is sent."""
         if not self.registry.lock(request):
             return False
         if not self.registry.may_send_again(request.job, self._seconds):
-            visited = request.catalog in self._catalogs  # else it may be planned, and nobody has looked
-            if not visited or not self._has_rested(request.job) or not self._queue.is_lost(plan_id(request.job)):
+            is_swept = request.catalog in self._catalogs  # else it may be planned already
+            if not is_swept or not self._is_quiet(request.job) or not self._queue.is_lost(plan_id(request.job)):
                 return False
             self.registry.mark_sent(request.job)
         self._messenger.plan(request)
         return True
 
-    def _unsent(self, plan: Plan, store: JobStore) -> list[int]:
-        """Units that nobody is going to stage: all that are left when their time is over, before it those lost."""
+    def _lost_units(self, plan: Plan, store: JobStore) -> list[int]:
+        """Return the pending units that no message is for; all of them after the visibility timeout."""
         job, pending = plan.request.job, store.at(plan).pending(plan.units)
         if self.registry.may_send_again(job, self._seconds):
             return list(pending)
-        if not self._has_rested(job) or self._queue.task_ids is None:  # looked at before storage is
+        if not self._is_quiet(job) or self._queue.task_ids is None:  # checked before storage is read
             return []
         return [unit for unit in pending if self._queue.is_lost(unit_id(plan, unit))]
 
-    def _has_rested(self, job: str) -> bool:
-        return self.registry.sent_before(job, self._rest)
+    def _is_quiet(self, job: str) -> bool:
+        return self.registry.sent_before(job, self._quiet_seconds)
 
 
-def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
-    """The jobs that are noted at the tables of the catalogs in ``ICEFLEET_CATALOGS``."""
+def current_jobs(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
+    """Yield the jobs that are recorded at the tables of the catalogs in ``ICEFLEET_CATALOGS``."""
     for catalog in settings.catalog_names:
         try:
             names = list(table_names(open_catalog(catalog)))
@@ -112,19 +110,19 @@ def working(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
             try:
                 table = open_table(catalog, name)
             except IcefleetError:
-                continue  # dropped since, or not ours to mend
+                continue  # dropped since, or unreadable
             for operation in Operation:
                 branches = branches_of(table.metadata)
                 found, wrong = JobStore(table.io, table.metadata.location, "", branches).currents(operation)
-                for what in wrong:  # the registry may know the job, or somebody newer
-                    log.warning("%s", what)
+                for problem in wrong:  # the registry may know the job, or a newer version may read the record
+                    log.warning("%s", problem)
                 for current in found:
-                    if _about(current, catalog, name):
+                    if _is_job_at(current, catalog, name):
                         yield current, JobStore(table.io, table.metadata.location, current.token, branches)
 
 
-def _about(request: Request, catalog: str, table: str) -> bool:
-    """Whether what is noted at a table is a job at it: whoever writes there has no business at other tables."""
+def _is_job_at(request: Request, catalog: str, table: str) -> bool:
+    """Return whether a record at a table is of a job on this table: whoever writes there may not reach others."""
     try:
         job = JobId.parse(request.job)
     except Refused:

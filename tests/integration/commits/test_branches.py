@@ -8,7 +8,7 @@ from producer.fleet import Fleet
 from producer.job import Job
 from producer.model.job import Status
 from tasks.lifecycle.outcomes import Stage
-from tasks.messaging.sweeper import working
+from tasks.messaging.sweeper import current_jobs
 from tasks.testing import StreamTable
 from tests.support.commits import equality
 from tests.support.faulty import Jobs
@@ -28,14 +28,14 @@ def test_a_sweeper_finds_each(stream: StreamTable, jobs: Jobs, named: str) -> No
     asked = [jobs.request(branch=branch) for branch in ("main", named)]
     steps = [jobs.start(request) for request in asked]
     assert all(isinstance(step, Stage) for step in steps)
-    found = {request.job: (request, store) for request, store in working(jobs.settings)}
+    found = {request.job: (request, store) for request, store in current_jobs(jobs.settings)}
     assert found.keys() == {request.job for request in asked}
     assert all(store.latest_plan() is not None for _, store in found.values())
     assert {job.id for job in Fleet(jobs.settings).jobs("db.t")} == found.keys()
     assert jobs.end(steps[1]).status is Status.COMMITTED
-    assert [request for request, _ in working(jobs.settings)] == asked[:1]
+    assert [request for request, _ in current_jobs(jobs.settings)] == asked[:1]
     assert jobs.end(steps[0]).status is Status.COMMITTED
-    assert list(working(jobs.settings)) == []
+    assert list(current_jobs(jobs.settings)) == []
     assert equality(stream) == equality(stream, named) == []
     assert unreferenced(stream.table) == set()
 
