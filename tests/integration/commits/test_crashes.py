@@ -17,7 +17,7 @@ from tasks.testing import RowDelta, StreamTable
 from tests.support import oracle
 from tests.support.commits import equality
 from tests.support.compacting import asked
-from tests.support.crashes import ROWS, Crashes, ids, table
+from tests.support.crashes import ROWS, Crashes, SavedTable, ids
 from tests.support.faulty import Fault, FaultyCatalog, Jobs, lose, meanwhile
 from tests.support.traps import Killed, Trap
 from tests.support.unreferenced import unreferenced
@@ -131,9 +131,9 @@ def test_a_compaction_of_two_rounds(crashes: Crashes, jobs: Jobs) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_job_that_is_cancelled(crashes: Crashes, catalog: FaultyCatalog, jobs: Jobs, version: int) -> None:
-    trap = crashes.trap
+    trap, saved = crashes.trap, SavedTable(catalog, version)
     for number in itertools.count():
-        stream = table(catalog, number, version)
+        stream = saved.restore()
         request = jobs.request(stream.identifier)
         step = jobs.start(request)
         jobs.context(request).store.cancel()
