@@ -156,13 +156,9 @@ class Fleet:
             Refused: The table, the branch, the filter or the options do not allow it.
             Corrupt: A manifest cannot be read.
         """
+        given = encode_options(options or {})
         request = Request.new(
-            table,
-            operation=Operation(operation),
-            catalog=catalog,
-            branch=branch,
-            where=where,
-            options=encode_options(options or {}),
+            table, operation=Operation(operation), catalog=catalog, branch=branch, where=where, options=given
         )
         return self.plan_request(request)
 

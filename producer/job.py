@@ -82,9 +82,8 @@ class Job:
     def _store(self) -> JobStore:
         from producer.state.job_store import JobStore, branches_of
 
-        return JobStore(
-            self._table.io, self._table.metadata.location, self.name.token, branches_of(self._table.metadata)
-        )
+        metadata = self._table.metadata
+        return JobStore(self._table.io, metadata.location, self.name.token, branches_of(metadata))
 
     def progress(self) -> Progress:
         """Return the job's progress.
@@ -174,7 +173,7 @@ class Job:
             self._plan_cancelled()
 
     def resume(self) -> Job:
-        """Resume an interrupted job: what is staged stays staged, and the rest is sent to workers, or done here.
+        """Resume an interrupted job: staged units stay staged, and the rest is sent to workers, or done here.
 
         Raises:
             Refused: Neither a plan nor a request of the job is left.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # loaded with the first connection: reading a table alone doe
     from celery import Celery
     from kombu.pools import ProducerPool
 
+    from producer.common.settings import Settings
+
 T = TypeVar("T")
 
 #: Messages that can be sent at the same time.
@@ -83,6 +85,20 @@ def redis_at(url: str) -> redis.Redis:
         return redis.Redis.from_url(url, decode_responses=True, socket_connect_timeout=_TIMEOUT, socket_timeout=10)
 
     return _shared("Redis", url, connect)
+
+
+class FleetRedis:
+    """Access to the Redis of a fleet; false if the fleet has none."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.redis_url
+
+    def __bool__(self) -> bool:
+        return bool(self._url)
+
+    @property
+    def _redis(self) -> redis.Redis:
+        return redis_at(self._url)
 
 
 def _shared(kind: str, url: str, make: Callable[[str], T]) -> T:

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from producer.broker.connections import redis_at
+from producer.broker.connections import FleetRedis
 from producer.common.settings import Settings
 
 if TYPE_CHECKING:
@@ -98,21 +98,13 @@ class Holder:
     files: int = 0
 
 
-class Leases:
+class Leases(FleetRedis):
     """The leases of units. Without Redis every unit is free."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.redis_url
+        super().__init__(settings)
         self._lease_seconds = settings.lease_seconds
         self._keep_seconds = settings.visibility_timeout
-
-    def __bool__(self) -> bool:
-        """Whether there is a Redis at all."""
-        return bool(self._url)
-
-    @property
-    def _redis(self) -> redis.Redis:
-        return redis_at(self._url)
 
     def acquire(self, job: str, task: str, worker: str, token: str) -> str | None:
         """Acquire the lease of a unit.

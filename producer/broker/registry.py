@@ -9,16 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from producer.broker.connections import connection_error, redis_at
+from producer.broker.connections import FleetRedis, connection_error
 from producer.common.errors import Corrupt, Newer
 from producer.common.settings import Settings
 from producer.model.codec import decode, encode
 from producer.model.job import Report, Request
-
-if TYPE_CHECKING:
-    import redis
 
 log = logging.getLogger(__name__)
 
@@ -31,21 +28,13 @@ _PLANNING = 300  # seconds that planning may take
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 
 
-class JobRegistry:
+class JobRegistry(FleetRedis):
     """Reports, recent jobs and locks. Every method takes one or two round trips."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.redis_url
+        super().__init__(settings)
         self._report_seconds = settings.report_days * _DAY
         self._lock_seconds = settings.visibility_timeout
-
-    def __bool__(self) -> bool:
-        """Whether there is a Redis at all."""
-        return bool(self._url)
-
-    @property
-    def _redis(self) -> redis.Redis:
-        return redis_at(self._url)
 
     def check(self) -> None:
         """Check that Redis answers.

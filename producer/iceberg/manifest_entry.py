@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -94,8 +94,7 @@ class LiveFile:
     @property
     def file_sequence_number(self) -> int | None:
         """Sequence number of the snapshot that added the file; None if a rewritten manifest lacks it."""
-        number: int | None = self.entry.file_sequence_number
-        return number
+        return self.entry.file_sequence_number
 
     @property
     def snapshot_id(self) -> int | None:
@@ -140,20 +139,17 @@ class LiveFile:
     @property
     def content_offset(self) -> int | None:
         """Offset of a vector's blob in its Puffin file."""
-        offset: int | None = self.entry.data_file[_CONTENT_OFFSET]
-        return offset
+        return cast("int | None", self.entry.data_file[_CONTENT_OFFSET])
 
     @property
     def content_size(self) -> int | None:
         """Bytes of a vector's blob."""
-        size: int | None = self.entry.data_file[_CONTENT_SIZE]
-        return size
+        return cast("int | None", self.entry.data_file[_CONTENT_SIZE])
 
     @property
     def first_row_id(self) -> int | None:
         """Row id of a data file's first row; None for rows that are older than format version 3."""
-        row_id: int | None = self.entry.data_file[_FIRST_ROW_ID]
-        return row_id
+        return cast("int | None", self.entry.data_file[_FIRST_ROW_ID])
 
     @property
     def lower_bounds(self) -> dict[int, bytes]:
@@ -224,22 +220,16 @@ def added_entry(file: NewFile, snapshot_id: int) -> ManifestEntry:
 
 def existing_entry(file: LiveFile) -> ManifestEntry:
     """Return the entry of a file that stays, for a rewritten manifest."""
-    entry = file.entry
-    return ManifestEntry(
-        ManifestEntryStatus.EXISTING,
-        entry.snapshot_id,
-        entry.sequence_number,
-        entry.file_sequence_number,
-        entry.data_file,
-    )
+    return _copy_entry(file.entry, ManifestEntryStatus.EXISTING, file.entry.snapshot_id)
 
 
 def deleted_entry(file: LiveFile, snapshot_id: int) -> ManifestEntry:
     """Return the entry of a file that the snapshot removes."""
-    entry = file.entry
-    return ManifestEntry(
-        ManifestEntryStatus.DELETED, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file
-    )
+    return _copy_entry(file.entry, ManifestEntryStatus.DELETED, snapshot_id)
+
+
+def _copy_entry(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
+    return ManifestEntry(status, snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file)
 
 
 def manifest_entry_schema(version: TableVersion, partition: StructType) -> Schema:

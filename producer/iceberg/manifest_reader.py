@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -28,6 +28,8 @@ from producer.iceberg.avro import AvroReader
 from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS, LiveFile
 from producer.iceberg.partitions import partition_key
 
+#: Manifests that are fetched at a time.
+_THREADS: Final = 8
 _FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
 _MANIFEST_FIRST_ROW_ID: Final = len(MANIFEST_LIST_FILE_SCHEMAS[3].fields) - 1
 
@@ -49,8 +51,7 @@ ManifestCache: TypeAlias = dict[ManifestKey, list[LiveFile]]
 
 def first_row_id(manifest: ManifestFile) -> int | None:
     """Return the first row id of a data manifest's files; None until a list of format version 3 assigns one."""
-    row_id: int | None = manifest[_MANIFEST_FIRST_ROW_ID]
-    return row_id
+    return cast("int | None", manifest[_MANIFEST_FIRST_ROW_ID])
 
 
 def manifest_key(manifest: ManifestFile) -> ManifestKey:
@@ -84,7 +85,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
 
 
 def read_manifests(
-    io: FileIO, manifests: Iterable[ManifestFile], *, cache: ManifestCache | None = None, threads: int = 8
+    io: FileIO, manifests: Iterable[ManifestFile], *, cache: ManifestCache | None = None
 ) -> Iterator[LiveFile]:
     """Yield the live files of many manifests, in order; the manifests are fetched in parallel.
 
@@ -92,7 +93,6 @@ def read_manifests(
         io: The table's file access.
         manifests: The manifests to read.
         cache: Manifests that were read before and are not read again; those that are read now are added.
-        threads: The number of manifests that are fetched at a time.
 
     Raises:
         Corrupt: A manifest cannot be read, as :func:`read_manifest` says; the first one in order is named.
@@ -103,7 +103,7 @@ def read_manifests(
         key = manifest_key(manifest)
         return cached[key] if key in cached else read_manifest(io, manifest)
 
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="manifests") as pool:
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="manifests") as pool:
         wanted = list(manifests)
         for manifest, files in zip(wanted, pool.map(read, wanted), strict=True):
             if cache is not None:

@@ -7,6 +7,7 @@ Properties that are not listed here may have any text, or are not used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -188,12 +189,10 @@ def _path(text: str) -> None:
 
 
 def _fraction(text: str) -> None:
-    try:
-        valid = 0 < float(text) < 1
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError("a number between 0 and 1")
+    with suppress(ValueError):
+        if 0 < float(text) < 1:
+            return
+    raise ValueError("a number between 0 and 1")
 
 
 def _boolean(text: str) -> None:

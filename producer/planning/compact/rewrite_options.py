@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -40,18 +40,13 @@ _TERM: Final = re.compile(
     (?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*""",
     re.IGNORECASE | re.VERBOSE,
 )
+#: Transforms without a parameter, by the names that Iceberg and Spark have for them.
 _PLAIN: Final[dict[str, Transform[Any, Any]]] = {
     "identity": IdentityTransform(),
-    "year": YearTransform(),
-    "years": YearTransform(),
-    "month": MonthTransform(),
-    "months": MonthTransform(),
-    "day": DayTransform(),
-    "days": DayTransform(),
-    "date": DayTransform(),
-    "hour": HourTransform(),
-    "hours": HourTransform(),
-    "date_hour": HourTransform(),
+    **dict.fromkeys(("year", "years"), YearTransform()),
+    **dict.fromkeys(("month", "months"), MonthTransform()),
+    **dict.fromkeys(("day", "days", "date"), DayTransform()),
+    **dict.fromkeys(("hour", "hours", "date_hour"), HourTransform()),
 }
 
 
@@ -167,9 +162,8 @@ def _spec(options: Options, metadata: TableMetadata) -> int:
 def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:
     if options.strategy is not Strategy.SORT:
         return ()
-    if options.sort_order is None:
-        return table_sort_order(metadata)
-    return parse_sort_order(options.sort_order, metadata.schema())
+    given = options.sort_order
+    return table_sort_order(metadata) if given is None else parse_sort_order(given, metadata.schema())
 
 
 def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
@@ -241,15 +235,14 @@ def find_column(name: str, schema: Schema, option: str) -> NestedField:
 
 
 def _keys(order: SortOrder) -> tuple[SortKey, ...]:
-    return tuple(_key_of(field) for field in order.fields)
-
-
-def _key_of(field: SortField) -> SortKey:
-    return SortKey(
-        field_id=field.source_id,
-        transform=str(field.transform),
-        descending=field.direction == SortDirection.DESC,
-        nulls_first=field.null_order == NullOrder.NULLS_FIRST,
+    return tuple(
+        SortKey(
+            field_id=field.source_id,
+            transform=str(field.transform),
+            descending=field.direction == SortDirection.DESC,
+            nulls_first=field.null_order == NullOrder.NULLS_FIRST,
+        )
+        for field in order.fields
     )
 
 
