@@ -33,8 +33,8 @@ app = Application(
     "icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.messaging.base_task:RedactedTask"
 )
 app.conf.update(
-    broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not look into the address for it
-    # Declared, so that Flower knows them before workers have told it what they serve. As the messenger makes them: each
+    broker_use_ssl=parse_url(settings.broker_url).get("ssl", False),  # Flower does not read it from the URL
+    # Declared, so that Flower knows them before a worker announces what it serves. As the messenger makes them: each
     # with an exchange and a routing key of its own name.
     task_queues=[Queue(name, Exchange(name), name) for name in QUEUES.values()],  # type: ignore[no-untyped-call]
     task_default_queue="convert",
@@ -44,23 +44,23 @@ app.conf.update(
     result_accept_content=["json"],
     task_serializer="json",
     event_serializer="json",
-    task_ignore_result=True,  # what a task has done is on storage; Flower shows its result from the event
-    # A message is given back only when its work is done, and goes to somebody else when the process dies.
+    task_ignore_result=True,  # results are on storage; Flower shows them from events
+    # A message is acknowledged only when its work is done, and goes to another worker if the process dies.
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
     task_time_limit=settings.hard_limit,
     task_soft_time_limit=settings.unit_seconds,
-    # Redis counts from delivery and never renews: what is still being worked on must not be delivered again.
+    # Redis counts from the delivery and never renews: a message in progress must not be delivered again.
     broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
     broker_connection_retry_on_startup=True,
     # By default a worker that has tried to connect 100 times, which takes 50 minutes, ends with status 1; so does beat.
     broker_connection_max_retries=None,
-    # A worker that cannot send what comes next has nothing better to do than to wait for Redis.
+    # A worker that cannot send the next message waits for Redis.
     task_publish_retry_policy={"max_retries": None, "interval_start": 0, "interval_step": 0.5, "interval_max": 5},
     worker_max_tasks_per_child=settings.recycle_units,
     worker_send_task_events=True,
-    task_send_sent_event=False,  # of jobs the messenger tells; a sweep is told of when it has found something
+    task_send_sent_event=False,  # the messenger sends that of a job; a sweep sends events if it finds something
     task_track_started=True,
     beat_schedule={
         "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
@@ -71,8 +71,8 @@ app.conf.update(
 class EmbeddedBeat(bootsteps.StartStopStep):
     """Celery beat as a thread of the worker's own process, so that it lives exactly as long as the worker.
 
-    Celery's own ``--beat`` is a child process that nobody starts again when it dies: the worker would go on, and jobs
-    that lost a message would wait for ever.
+    Celery's own ``--beat`` is a child process that is not restarted when it dies: the worker would go on, and jobs that
+    lost a message would wait for ever.
     """
 
     label = "Beat"

@@ -74,7 +74,7 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
             find_java()
         except NoJava as error:
             raise Refused(Reason.CONFIGURATION, str(error)) from error
-        # The children are told what each of them may use, rather than each guessing that it is alone.
+        # The children read what each of them may use from the environment; else each would take the whole machine.
         os.environ["ICEFLEET_CORES"] = str(budget.cores)
         os.environ["ICEFLEET_HEAP_MB"] = str(budget.heap_bytes >> 20)
         os.environ["ICEFLEET_MEMORY_MB"] = str(budget.memory_bytes >> 20)

@@ -81,7 +81,7 @@ class DemoCatalog:
         """Remove all that the demonstration made."""
         if self.folder is not None:
             _clear(self.folder)
-            with suppress(OSError):  # it holds files of somebody else
+            with suppress(OSError):  # it holds other files
                 self.folder.rmdir()
         else:
             self.catalog.purge_table(TABLE)

@@ -44,7 +44,7 @@ class BranchHead:
     #: Manifests that earlier attempts have read.
     cache: ManifestCache = field(default_factory=dict)
     #: The snapshots since the plan's, the head first.
-    since: tuple[Snapshot, ...] = ()
+    later_snapshots: tuple[Snapshot, ...] = ()
 
     @classmethod
     def of(cls, table: Table, plan: Plan, cache: ManifestCache | None = None) -> BranchHead:
@@ -61,11 +61,11 @@ class BranchHead:
         if table.metadata.format_version != plan.format_version:
             raise Conflict(f"the table was upgraded to format version {table.metadata.format_version}")
         snapshot = branch_head(table, plan.request.branch)
-        since: list[Snapshot] = []
+        later: list[Snapshot] = []
         for ancestor in ancestors_of(snapshot, table.metadata):  # ends where a snapshot has expired
             if ancestor.snapshot_id == plan.snapshot_id and snapshot is not None:
-                return cls(table.io, plan, snapshot, ancestor, {} if cache is None else cache, tuple(since))
-            since.append(ancestor)
+                return cls(table.io, plan, snapshot, ancestor, {} if cache is None else cache, tuple(later))
+            later.append(ancestor)
         raise Conflict(f"snapshot {plan.snapshot_id} is no longer in the history of branch {plan.request.branch}")
 
     @cached_property
@@ -118,7 +118,7 @@ class BranchHead:
         return self._replaced_data.get(file.path) != reach_of(file)
 
     @cached_property
-    def gone_data(self) -> frozenset[str]:
+    def removed_data(self) -> frozenset[str]:
         """Data files that were live at the plan's snapshot and are no longer."""
         return frozenset(self._replaced_data) - {f.path for f in self._in_new_manifests}
 
@@ -157,7 +157,7 @@ class BranchHead:
         return read_manifests(self.io, manifests, cache=self.cache)
 
 
-def committed(table: Table, plan: Plan) -> Snapshot | None:
+def round_snapshot(table: Table, plan: Plan) -> Snapshot | None:
     """Return the snapshot that this round has made already, wherever it is in the branch's history, or None."""
     for ancestor in ancestors_of(branch_head(table, plan.request.branch), table.metadata):
         summary = ancestor.summary
@@ -168,7 +168,7 @@ def committed(table: Table, plan: Plan) -> Snapshot | None:
     return None
 
 
-def added_by(
+def added_files(
     io: FileIO, snapshot: Snapshot, contents: Container[ManifestContent] = frozenset(ManifestContent)
 ) -> list[LiveFile]:
     """Return the files that a snapshot added, of the given contents only."""

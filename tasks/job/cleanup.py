@@ -17,7 +17,7 @@ from producer.model.plan import Plan
 from producer.model.staged import Attempt, Staged
 from producer.state.commit_history import snapshots_of
 from producer.state.round_store import RoundStore
-from tasks.job.branch_head import added_by, committed
+from tasks.job.branch_head import added_files, round_snapshot
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import merged_vectors_path
 from workers.formats.output_files import Journal
@@ -63,8 +63,8 @@ def withdraw_attempt(context: JobContext, plan: Plan, claim: Attempt, staged: St
     store = context.store
     journal = _journal(store.at(plan), claim)
     most = len(staged.data)  # the clean-up may have deleted the first notes already
-    noted = journal.paths(claim.tasks, most) if journal is not None else ()
-    _UncommittedFiles(context, [plan], may_be_committed=True).delete({*claim.paths, *staged.paths, *noted})
+    journaled = journal.paths(claim.tasks, most) if journal is not None else ()
+    _UncommittedFiles(context, [plan], may_be_committed=True).delete({*claim.paths, *staged.paths, *journaled})
     if journal is not None:
         journal.clear(claim.tasks, most)
     store.at(plan).retract(claim, forget=True)
@@ -106,7 +106,7 @@ class _UncommittedFiles:
         snapshot = None
         with self._note_corrupt():
             if self.table is not None:
-                snapshot = committed(self.table, plan)
+                snapshot = round_snapshot(self.table, plan)
         return snapshot is not None
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -161,7 +161,7 @@ class _UncommittedFiles:
         """The files that the job's own snapshots added."""
         assert self.table is not None
         snapshots = snapshots_of(self.table.metadata, self._context.id)
-        return frozenset(file.path for snapshot in snapshots for file in added_by(self.table.io, snapshot))
+        return frozenset(file.path for snapshot in snapshots for file in added_files(self.table.io, snapshot))
 
     @cached_property
     def _live(self) -> frozenset[str]:

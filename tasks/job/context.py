@@ -74,11 +74,11 @@ class JobContext:
 
     def objection(self, plan: Plan) -> str | None:
         """Return why a plan among the job's records was not made for this job, or None if it may have been."""
-        asked = plan.request
-        if asked.job != self.id:
-            return f"The plan among the job's records is that of {asked.job}."
-        if not self.name.matches(asked):
-            return f"The job's plan is for {asked.table} in catalog {asked.catalog!r}."
+        request = plan.request
+        if request.job != self.id:
+            return f"The plan among the job's records is that of {request.job}."
+        if not self.name.matches(request):
+            return f"The job's plan is for {request.table} in catalog {request.catalog!r}."
         if plan.location.rstrip("/") != self.store.location:
             return f"The job's plan is for a table at {plan.location}, and its records lie at {self.store.location}."
         if not plan.token.isalnum():
@@ -154,8 +154,8 @@ def _live_files(table: Table, plan: Plan) -> frozenset[str]:
 class DeletionGrant:
     """Permission to delete certain files that are not the job's own.
 
-    Only an operation whose purpose is to delete files, such as the expiry of snapshots or the removal of orphans, makes
-    one, from what it has found out about each file. Whoever passes a grant on cannot widen it.
+    Only an operation whose purpose is to delete files makes one, such as the expiry of snapshots or the removal of
+    orphans, from what it knows about each file. A grant cannot be widened.
     """
 
     #: The full paths of the files, and no others.

@@ -55,7 +55,7 @@ def fail_job(context: JobContext, reason: str) -> Ended | Waiting:
 def reject_foreign_plan(context: JobContext, plan: Plan) -> Ended | None:
     """End a job whose plan was not made for it; return None if the plan is the job's own.
 
-    If the table lies elsewhere or is gone, only the message says where the records are: they may be another job's.
+    If the table was moved or dropped, only the message says where the records are: they may be another job's.
     """
     if (objection := context.objection(plan)) is None:
         return None

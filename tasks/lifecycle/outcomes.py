@@ -87,7 +87,9 @@ def conclude_report(
 def _final_status(report: Report) -> tuple[Status, str | None]:
     changed = report.snapshot_id is not None or report.status is Status.COMMITTED
     if not report.failures:
-        return (Status.COMMITTED, None) if changed else (Status.NOTHING_TO_DO, "somebody else has done it meanwhile")
+        return (
+            (Status.COMMITTED, None) if changed else (Status.NOTHING_TO_DO, "another writer already made this change")
+        )
     of = f"{report.failed_units} of {report.units} units failed"
     first = report.failures[0]
     where = f"{first.partition}: " if first.partition else ""

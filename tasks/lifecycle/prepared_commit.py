@@ -16,7 +16,7 @@ from producer.iceberg.snapshots import PendingSnapshot
 from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
-from tasks.job.branch_head import BranchHead, committed
+from tasks.job.branch_head import BranchHead, round_snapshot
 from tasks.job.context import FileDeleter
 from tasks.operations.base import Additions, CommitRules, MetadataChange, NoChange, Replan, SnapshotChange
 
@@ -68,7 +68,7 @@ class PreparedCommit(Protocol):
 
 def find_round(table: Table, plan: Plan, rules: CommitRules) -> CommitResult | None:
     """Return the result of the snapshot that this round has made already, or None if it has made none."""
-    snapshot = committed(table, plan)
+    snapshot = round_snapshot(table, plan)
     return CommitResult(snapshot, replans=rules.replans_after(table)) if snapshot is not None else None
 
 

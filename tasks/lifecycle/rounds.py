@@ -16,7 +16,7 @@ from producer.model.staged import Staged
 from producer.planning.planner import plan as plan_table
 from producer.state.commit_history import report_from_history
 from producer.state.round_store import refusal
-from tasks.job.branch_head import committed
+from tasks.job.branch_head import round_snapshot
 from tasks.job.context import JobContext
 from tasks.lifecycle.commit import CommitStateUnknown, commit
 from tasks.lifecycle.ending import close_job, end_job, raise_if_transient, reject_foreign_plan
@@ -122,7 +122,7 @@ def _commit(
 def _has_committed(context: JobContext, plan: Plan) -> bool:
     """Return whether a cancellation comes too late."""
     try:
-        return committed(context.reload(plan), plan) is not None
+        return round_snapshot(context.reload(plan), plan) is not None
     except IcefleetError as error:
         raise_if_transient(error)
         return False  # no table or no branch to have committed to

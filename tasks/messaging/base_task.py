@@ -72,13 +72,13 @@ class Late(Unfinished):
 
 
 class RedactedError(Exception):
-    """Stands for an error whose text held a secret; carries the rest of that text."""
+    """Stands for an error whose text held a secret, with the redacted text."""
 
 
 class RedactedTask(Task):
-    """Redacts what leaves a task: results and errors go to Redis as events, and Flower shows them.
+    """Redacts results and errors, which go to Redis as events and are shown in Flower.
 
-    An error that holds no secret leaves as it is, with its traceback.
+    An error without a secret is raised as it is, with its traceback.
     """
 
     abstract = True

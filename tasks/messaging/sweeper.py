@@ -37,7 +37,7 @@ def sweep(settings: Settings) -> list[str]:
             if sweeper.resume(request, store):
                 resumed.append(request.job)
         except Exception:  # an error at one table must not stop the others
-            log.warning("could not look after %s", request.job, exc_info=True)
+            log.warning("%s cannot be resumed", request.job, exc_info=True)
     # A job that is next in its table's queue and not recorded at the table is not planned yet.
     return resumed + [head.job for head in heads if head.job not in seen and sweeper.plan_again(head)]
 
@@ -129,5 +129,5 @@ def _is_job_at(request: Request, catalog: str, table: str) -> bool:
         job = None
     if job is not None and (job.catalog, job.table) == (request.catalog, request.table) == (catalog, table):
         return True
-    log.warning("%s is noted at %s, and is no job there", request.job, table)
+    log.warning("%s is recorded at %s, and is not a job on that table", request.job, table)
     return False

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from producer.common.storage import map_parallel
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import VectorRef
-from tasks.job.branch_head import BranchHead, Reach, added_by, reach_of
+from tasks.job.branch_head import BranchHead, Reach, added_files, reach_of
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
 from workers.runtime.errors import DataError
@@ -44,10 +44,10 @@ class DeleteChanges:
 
         The head alone does not tell: nothing is left there of one that was added and retired again.
         """
-        unknown = [s for s in head.since if s.snapshot_id not in self._added]
+        unknown = [s for s in head.later_snapshots if s.snapshot_id not in self._added]
         found = map_parallel(partial(_equality_added_by, head.io), unknown)
         self._added.update((snapshot.snapshot_id, files) for snapshot, files in zip(unknown, found, strict=True))
-        files = {_identity(f): f for snapshot in head.since for f in self._added[snapshot.snapshot_id]}
+        files = {_identity(f): f for snapshot in head.later_snapshots for f in self._added[snapshot.snapshot_id]}
         live = {_identity(f): f for f in self.added(head) if f.content == DataFileContent.EQUALITY_DELETES}
         return list({**files, **live}.values())
 
@@ -85,7 +85,7 @@ def _contains(io: FileIO, vector: VectorRef, before: VectorRef, path: str) -> bo
 
 
 def _equality_added_by(io: FileIO, snapshot: Snapshot) -> list[LiveFile]:
-    added = added_by(io, snapshot, (ManifestContent.DELETES,))
+    added = added_files(io, snapshot, (ManifestContent.DELETES,))
     return [file for file in added if file.content == DataFileContent.EQUALITY_DELETES]
 
 

@@ -101,7 +101,7 @@ def decide(
     Nothing is committed for outdated data files.
     """
     useful = {number: unit for number, unit in staged.items() if _is_useful(plan, number, head)}
-    dropped = {file.path for files in outdated.values() for file in files} | head.gone_data
+    dropped = {file.path for files in outdated.values() for file in files} | head.removed_data
     deletes, vectors, merges, superseded = [], [], [], {}
     for unit in useful.values():
         deletes += [(unit, d) for d in unit.deletes if not set(d.targets) <= dropped]
@@ -180,7 +180,7 @@ def outdated_files(
     Raises:
         Corrupt: the record of a unit is missing or cannot be read.
     """
-    removed = _RemovedDeletes.of(changes.removed(head), head) if head.since else _RemovedDeletes()
+    removed = _RemovedDeletes.of(changes.removed(head), head) if head.later_snapshots else _RemovedDeletes()
     if removed.positions or removed.vectors or head.changed_data:
         numbers = sorted(staged)
     else:
@@ -210,7 +210,7 @@ class _RemovedDeletes:
     @classmethod
     def of(cls, removed: Iterable[LiveFile], head: BranchHead) -> _RemovedDeletes:
         # Those that left together with their data file matter to no other file.
-        files = [file for file in removed if file.referenced_data_file not in head.gone_data]
+        files = [file for file in removed if file.referenced_data_file not in head.removed_data]
         by_position = [file for file in files if file.content == DataFileContent.POSITION_DELETES]
         return cls(
             frozenset(file.path for file in files if file.content == DataFileContent.EQUALITY_DELETES),
@@ -229,7 +229,7 @@ def _outdated(
     targets = {target for group in written for target in group}
 
     def is_outdated(file: DataFile) -> bool:
-        if file.path in head.gone_data:
+        if file.path in head.removed_data:
             return False
         if file.path in head.changed_data or (file.path in targets and newest_removed.reach(file)):
             return True
@@ -240,7 +240,7 @@ def _outdated(
     # What is not committed of a file that is for several data files is missing for the others as well.
     pending = [group for group in written if len(group) > 1]
     while shared := [group for group in pending if not found.isdisjoint(group)]:
-        found.update(target for group in shared for target in group if target not in head.gone_data)
+        found.update(target for group in shared for target in group if target not in head.removed_data)
         pending = [group for group in pending if group not in shared]
     return tuple(
         OutdatedFile(file.path, unit.scopes[file.scope], file.sequence_number)

@@ -123,7 +123,7 @@ class TestWhatIsNew:
         assert {file.path for file in head.added_data} == {
             file.path for file in data(stream) if file.path not in known and file.sequence_number == 1
         }
-        assert head.gone_data == {old[0].path}
+        assert head.removed_data == {old[0].path}
 
 
 class TestManifestLists:

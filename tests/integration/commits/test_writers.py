@@ -80,7 +80,7 @@ class TestOtherWriters:
             between=lambda: stream.remove_files([f.path for f in (*equality(stream), *data(stream, "b"))])
         )
         assert report.status is Status.NOTHING_TO_DO
-        assert report.reason == "somebody else has done it meanwhile"
+        assert report.reason == "another writer already made this change"
         assert made(stream, report) == []
         assert unreferenced(stream.table) == set()
 
@@ -127,7 +127,7 @@ class TestOtherWriters:
         assert len(jobs.staged) == 2
         report, late = jobs.end(first), jobs.end(second)
         assert_converted(stream, report)
-        assert (late.status, late.reason) == (Status.NOTHING_TO_DO, "somebody else has done it meanwhile")
+        assert (late.status, late.reason) == (Status.NOTHING_TO_DO, "another writer already made this change")
         assert made(stream, late) == []
 
     def test_two_converters_of_different_partitions(self, stream: StreamTable, jobs: Jobs) -> None:

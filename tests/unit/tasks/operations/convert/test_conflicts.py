@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from producer.common.errors import Conflict, Refused
 from producer.iceberg.manifest_entry import LiveFile
 from producer.state.commit_history import JOB, ROUND
-from tasks.job.branch_head import added_by, committed
+from tasks.job.branch_head import added_files, round_snapshot
 from tasks.operations.convert.conflicts import Decision
 from tasks.testing import RowDelta, StreamTable
 from tests.support.livefiles import spec
@@ -215,7 +215,7 @@ class TestDataFilesThatAreNew:
         [other] = paths(data(stream)) - {scanned}
         stream.remove_files([other])
         head = round_.head()
-        assert (head.added_data, head.gone_data) == ([], frozenset({other}))
+        assert (head.added_data, head.removed_data) == ([], frozenset({other}))
         assert targets(round_.decide()) == {scanned}
         assert len(round_.decide().retired) == 1
 
@@ -271,7 +271,7 @@ class TestDataFilesThatAreGone:
         round_ = planned(stream).stage()
         first, second = data(stream)
         stream.remove_files([first.path])
-        assert round_.head().gone_data == {first.path}
+        assert round_.head().removed_data == {first.path}
         assert round_.head().live_data == {second.path}
         assert targets(round_.decide()) == {second.path}
 
@@ -556,10 +556,10 @@ class TestMarkers:
 
     def test_it_is_found_below_later_snapshots(self, table: StreamTable) -> None:
         round_ = planned(table)
-        assert committed(table.table, round_.planned.plan) is None
+        assert round_snapshot(table.table, round_.planned.plan) is None
         made = self.mark(round_)
         table.append(rows(101))
-        found = committed(table.table, round_.planned.plan)
+        found = round_snapshot(table.table, round_.planned.plan)
         assert found is not None
         assert found.snapshot_id == made
 
@@ -568,7 +568,7 @@ class TestMarkers:
         self.mark(round_, 1)
         self.mark(other)
         self.mark(round_, branch="audit")
-        assert committed(table.table, round_.planned.plan) is None
+        assert round_snapshot(table.table, round_.planned.plan) is None
 
     def test_only_what_its_snapshot_added_is_a_jobs(self, table: StreamTable) -> None:
         before = paths(table.delete_files())
@@ -576,13 +576,13 @@ class TestMarkers:
         [mine] = paths(table.delete_files()) - before
         snapshot = table.table.current_snapshot()
         assert snapshot is not None
-        assert paths(added_by(table.table.io, snapshot)) == {mine}
+        assert paths(added_files(table.table.io, snapshot)) == {mine}
         files = paths(table.data_files())
         table.append(rows(9))
         later = table.table.current_snapshot()
         assert later is not None
-        assert paths(added_by(table.table.io, later)) == paths(table.data_files()) - files
-        assert added_by(table.table.io, later, (ManifestContent.DELETES,)) == []
+        assert paths(added_files(table.table.io, later)) == paths(table.data_files()) - files
+        assert added_files(table.table.io, later, (ManifestContent.DELETES,)) == []
 
     def test_entries_that_its_snapshot_moved_are_not(self, table: StreamTable) -> None:
         table.commit(RowDelta(table.write_equality_deletes(pa.concat_tables([rows(8), rows(8, p="b")]), ["id"])))
@@ -591,4 +591,4 @@ class TestMarkers:
         table.commit(RowDelta(table.write_equality_deletes(rows(9), ["id"]), latest[:1]))
         snapshot = table.table.current_snapshot()
         assert snapshot is not None
-        assert {file.sequence_number for file in added_by(table.table.io, snapshot)} == {7}
+        assert {file.sequence_number for file in added_files(table.table.io, snapshot)} == {7}
