@@ -66,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each process whole groups."""
     from xdist.scheduler import LoadFileScheduling
 
-    class LoadGroups(LoadFileScheduling):
+    class LoadGroups(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from pyiceberg.io import InputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 #: What is handed out with a table, and no configuration knows.
 VENDED = "planted-vended"
@@ -26,7 +25,7 @@ class LeakyIO(PyArrowFileIO):
     def __init__(self, properties: Any = None) -> None:
         super().__init__({**(properties or {}), "s3.session-token": VENDED})
 
-    def new_input(self, location: str) -> InputFile:
+    def new_input(self, location: str) -> PyArrowFile:
         """Whatever is asked for, unless it is Parquet."""
         if location.endswith(".parquet"):
             raise PermissionError(f"403 from {SIGNED}, asked with {dict(self.properties)}")

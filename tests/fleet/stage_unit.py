@@ -13,7 +13,8 @@ from pathlib import Path
 
 from producer.common.settings import Settings
 from tasks.job.context import JobContext
-from tasks.lifecycle.stage import TryAgain, budget_of, stage
+from tasks.lifecycle.stage import budget_of, stage
+from tasks.messaging.retry_policy import TryAgain
 from workers.runtime.session import close, session
 
 

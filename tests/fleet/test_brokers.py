@@ -68,7 +68,7 @@ def encrypted(servers: Start, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 def sentences(url: str) -> list[str]:
     """What the sender of messages and the registry say of an address."""
-    settings = Settings(_env_file=None, broker_url=url)  # type: ignore[call-arg]
+    settings = Settings(_env_file=None, broker_url=url)
     found = []
     for checked in (Messenger(settings), JobRegistry(settings)):
         if checked:
@@ -118,7 +118,7 @@ class TestHints:
         self.says("http://127.0.0.1:6379", "no broker goes by that scheme: write an address such as redis://")
 
     def test_one_that_works(self, locked: int) -> None:
-        settings = Settings(_env_file=None, broker_url=f"redis://:correct-horse@127.0.0.1:{locked}/0")  # type: ignore[call-arg]
+        settings = Settings(_env_file=None, broker_url=f"redis://:correct-horse@127.0.0.1:{locked}/0")
         Messenger(settings).check()
         JobRegistry(settings).check()
 
@@ -147,7 +147,7 @@ class TestWithoutRedis:
         stream.delete_where_equal(pa.table({"id": [1]}), ["id"])
         monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: catalog)
         request = Request.new("db.t")
-        begin(request, Settings(_env_file=None, broker_url="", board_url=""))  # type: ignore[call-arg]
+        begin(request, Settings(_env_file=None, broker_url="", board_url=""))
         assert JobContext.open(request.job).store.latest_plan() is not None
         return request.job
 
@@ -188,7 +188,7 @@ class TestList:
 
     @pytest.fixture
     def fleet(self, servers: Start) -> Fleet:
-        return Fleet(Settings(_env_file=None, broker_url=f"redis://127.0.0.1:{servers()}/0"))  # type: ignore[call-arg]
+        return Fleet(Settings(_env_file=None, broker_url=f"redis://127.0.0.1:{servers()}/0"))
 
     def test_of_catalogs_and_tables(self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         registry = JobRegistry(fleet.settings)

@@ -271,7 +271,7 @@ class TestRunning:
 
         def swept() -> bool:
             stats = (control.inspect(timeout=2).stats() or {}).values()
-            return sum(told["total"].get("icefleet.sweep", 0) for told in stats) > 1
+            return sum(int(one["total"].get("icefleet.sweep", 0)) for one in stats) > 1
 
         assert wait_for(fleet, "sweeps", swept)
         assert _flower(fleet, "/api/tasks?taskname=icefleet.sweep") == {}, "what finds nothing is not shown"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pydantic
 import pytest
-from kombu import Connection
+from kombu.connection import Connection
 from pyiceberg.exceptions import RESTError
 
 from producer.broker.queue import QUEUES, Messenger
@@ -93,7 +93,7 @@ class Fleet:
 
     def run(self, most: int = 60) -> None:
         """Run tasks until no message is left."""
-        with Connection(self.settings.broker_url) as connection:
+        with Connection(self.settings.broker_url) as connection:  # type: ignore[no-untyped-call]
             channel = connection.default_channel
             while (message := self._next(channel)) is not None:
                 self.done += 1

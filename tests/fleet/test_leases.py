@@ -85,7 +85,7 @@ class TestLease:
         assert [holder.worker for holder in leases.holders_of(JOB, UNITS)] == ["blue@two"]
 
     def test_without_a_redis_every_unit_is_free(self) -> None:
-        none = Settings(_env_file=None, broker_url="memory://")  # type: ignore[call-arg]
+        none = Settings(_env_file=None, broker_url="memory://")
         with Lease(none, JOB, TASK, "red@one"), Lease(none, JOB, TASK, "blue@two"):
             assert Leases(none).holders_of(JOB, UNITS) == ()
 

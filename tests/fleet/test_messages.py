@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kombu import Connection
+from kombu.connection import Connection
 
 from producer import Job
 from producer.broker.queue import COMMIT, LOCATION, PLAN, QUEUES, STAGING
@@ -75,7 +75,7 @@ class Boom:
 def publish(fleet: LocalFleet, task: str, body: bytes, kind: str = "application/json", **headers: Any) -> str:
     """Put a message on the queue of a task as anybody can who has the broker's address; its id."""
     number = str(uuid.uuid4())
-    with Connection(fleet.broker_url) as connection, connection.channel() as channel:
+    with Connection(fleet.broker_url) as connection, connection.channel() as channel:  # type: ignore[no-untyped-call]
         connection.Producer(channel).publish(
             body,
             routing_key=QUEUES.get(task, "plan"),
@@ -185,7 +185,7 @@ def test_headers_that_are_not_understood(fleet: LocalFleet, name: str) -> None:
 @pytest.mark.parametrize("kind", ["application/x-python-serialize", "application/x-yaml"])
 def test_what_could_run_code_is_not_read(fleet: LocalFleet, tmp_path: Path, kind: str) -> None:
     trap = tmp_path / "trap"
-    content = ([], {"table": "db.t", "job": Boom(trap)}, {})
+    content: tuple[Any, ...] = ([], {"table": "db.t", "job": Boom(trap)}, {})
     body = pickle.dumps(content)
     if kind.endswith("yaml"):
         body = f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trap}]]".encode()
@@ -209,8 +209,10 @@ def saved(request: pytest.FixtureRequest, fleet: LocalFleet) -> Iterator[tuple[S
     job = SavedJob.read(archive.parent / archive.name.removesuffix(".tar.xz") / "planned.json")
     job.unpack(archive, fleet.root / "lake")
     table = fleet.catalog.register_table(job.table, job.metadata)
+    head = table.metadata.current_snapshot_id
+    assert head is not None
     with table.manage_snapshots() as references:
-        references.create_branch(table.metadata.current_snapshot_id, "audit")
+        references.create_branch(head, "audit")
     yield job, read_messages(path)
     fleet.catalog.drop_table(job.table)
     fleet.redis.delete(f"icefleet:report:{job.job}")
@@ -267,7 +269,9 @@ def test_newer_messages_wait_for_newer_workers(fleet: LocalFleet, monkeypatch: p
     table = streamed(fleet.catalog, "db.newer", partitions=1, rows=500, upserts=1)
     rows = rows_of(table.table)
     request = Request.new("db.newer")
-    publish(fleet, PLAN, arguments(table="db.newer", job=request.job, submitted=request.submitted), **{HEADER: 2})
+    body = arguments(table="db.newer", job=request.job, submitted=request.submitted)
+    headers: dict[str, Any] = {HEADER: 2}
+    publish(fleet, PLAN, body, **headers)
     asks = "The message asks for schema 2 and this process knows 1: upgrade it."
     log = fleet.processes.log("old")
     fleet.processes.wait_for("two refusals", lambda: log.read_text().count(f"goes back to the queue: {asks}") >= 2, 60)

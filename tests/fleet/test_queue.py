@@ -65,6 +65,6 @@ def test_what_was_delivered_is_held_until_it_is_acknowledged(server: LocalFleet)
 
 
 def test_other_brokers_are_not_asked(server: LocalFleet) -> None:
-    other = QueueInspector(Settings(_env_file=None, broker_url="memory://"))  # type: ignore[call-arg]
+    other = QueueInspector(Settings(_env_file=None, broker_url="memory://"))
     assert other.task_ids is None
     assert not other.is_lost("anything")

@@ -66,7 +66,7 @@ class Fleet(LocalFleet):
                 if Path(process.cwd()).is_relative_to(self.root) and "redis-server" not in line:
                     yield line
 
-    def records(self) -> list[str]:
+    def record_texts(self) -> list[str]:
         """Records of jobs that are there now, as text."""
         texts = []
         for path in (self.root / "lake").rglob("_icefleet/**/*"):
@@ -124,7 +124,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self._done.wait(0.1):
-            self.seen.update([*self._fleet.arguments(), *self._fleet.records()])
+            self.seen.update([*self._fleet.arguments(), *self._fleet.record_texts()])
 
 
 def test_secrets_are_nowhere_to_be_read(fleet: Fleet) -> None:
@@ -184,4 +184,4 @@ def _of_redis(fleet: Fleet) -> Iterator[str]:
             "zset": lambda key: fleet.redis.zrange(key, 0, -1),
             "hash": fleet.redis.hgetall,
         }[str(fleet.redis.type(key))](key)
-        yield f"{key}: {value}"
+        yield f"{key!s}: {value!r}"

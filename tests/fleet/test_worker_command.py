@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psutil
 import pytest
-from kombu import Connection
+from kombu.connection import Connection
 
 from producer.broker.queue import STAGING
 from producer.model.job import Operation
@@ -119,7 +119,7 @@ def refuse_a_unit(fleet: LocalFleet) -> None:
     named = {"table": "db.t", "partition": "", "job": job, "round": 0, "unit": 0}
     number = str(uuid.uuid4())
     headers = {"lang": "py", "task": STAGING[Operation.CONVERT], "id": number, "root_id": number, "retries": 0}
-    with Connection(fleet.broker_url) as connection, connection.channel() as channel:
+    with Connection(fleet.broker_url) as connection, connection.channel() as channel:  # type: ignore[no-untyped-call]
         connection.Producer(channel).publish(
             json.dumps([[], named, {}]).encode(),
             routing_key="convert",

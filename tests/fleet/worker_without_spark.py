@@ -7,12 +7,12 @@ have small units, which are done without Spark whether there is a session or not
 from __future__ import annotations
 
 from producer.cli.main import main
-from tasks import child_process
+from workers.runtime import session
 
 
 def start_no_session() -> None:
     """Have the children of this process start no session in advance."""
-    child_process.Child._warm = lambda self: None  # type: ignore[method-assign]
+    session.warm = lambda budget, spill=None: None
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from pyiceberg.io import InputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 _NOTES = "notes"
 
@@ -15,7 +14,7 @@ _NOTES = "notes"
 class CountingIO(PyArrowFileIO):
     """Counts through a file, since Spark's tasks hold copies of it."""
 
-    def new_input(self, location: str) -> InputFile:
+    def new_input(self, location: str) -> PyArrowFile:
         """Note the location; one input is made each time that a file is opened."""
         descriptor = os.open(self.properties[_NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, f"{location}\n".encode())

@@ -20,7 +20,7 @@ from tests.support.traps import Killed, Trap
 from tests.support.unreferenced import unreferenced
 
 #: The rows of the table.
-ROWS = Counter({(n,): 1 for n in (1, 3, 4, 6)})
+ROWS: Counter[tuple[int, ...]] = Counter({(n,): 1 for n in (1, 3, 4, 6)})
 
 
 def ids(*numbers: int) -> pa.Table:

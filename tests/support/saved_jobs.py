@@ -177,7 +177,7 @@ class _Saving:
     def __init__(self, lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.catalog = LakeCatalog(lake)
         self.folder = folder
-        self.settings = Settings(_env_file=None, broker_url="", board_url="").model_copy(  # type: ignore[call-arg]
+        self.settings = Settings(_env_file=None, broker_url="", board_url="").model_copy(
             update={"unit_mb": 0}  # each partition is a unit of its own
         )
         self.late = 0.0

@@ -23,7 +23,7 @@ from producer.model.plan import Plan
 #: A message by the name of its kind: the queue that it is sent to, and the document in that queue.
 Messages = dict[str, dict[str, Any]]
 #: The broker in this process.
-_MEMORY = Settings(_env_file=None, broker_url="memory://", board_url="")  # type: ignore[call-arg]
+_MEMORY = Settings(_env_file=None, broker_url="memory://", board_url="")
 
 
 def read_messages(path: Path) -> Messages:

@@ -59,7 +59,7 @@ def check(
         rust: Whether iceberg-rust can read the table.
         judge: Whether the evaluator can; if not, PyIceberg says what came out.
     """
-    asked = {"branch": branch, "where": where}
+    asked: dict[str, Any] = {"branch": branch, "where": where}
     head = stream.table.metadata.snapshot_by_name(branch)
     before = {file.identity for file in stream.files(branch)}
     assert not judge or oracle.rows(stream.table, branch) == multiset(expected), "the scenario itself"

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+)
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -36,6 +43,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from producer.iceberg.manifest_entry import NewFile
 from tasks.testing import RowDelta, StreamTable, local_catalog
 
 _NUMBERS = itertools.count()
@@ -187,7 +195,7 @@ class ScriptedTable:
 
     def _delete_positions(self, draw: _Random) -> None:
         files = self.table.data_files()
-        chosen = {
+        chosen: dict[str | NewFile, list[int]] = {
             file.path: sorted({draw.integer(0, file.record_count - 1) for _ in range(2)})
             for file in files
             if draw.integer(0, 1)
@@ -225,7 +233,7 @@ class _Random:
 
 
 def _spec(kind: str, schema: Schema) -> PartitionSpec:
-    transforms = {
+    transforms: dict[str, tuple[str, Transform[Any, Any]]] = {
         "identity": ("part", IdentityTransform()),
         "bucket": ("part", BucketTransform(3)),
         "truncate": ("part", TruncateTransform(2)),

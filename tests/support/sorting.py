@@ -43,7 +43,7 @@ def _values(rows: pa.Table, schema: Schema, column: SortKey) -> list[Any]:
         array = array.cast(pa.int64())
     elif pa.types.is_date(array.type):
         array = array.cast(pa.int32())
-    values = array.to_pylist()
+    values: list[Any] = array.to_pylist()
     for name in below:
         values = [None if value is None else value[name] for value in values]
     if column.transform != "identity":
@@ -60,7 +60,7 @@ def _compared(one: Any, other: Any, column: SortKey) -> int:
         one, other = one.encode(), other.encode()
     if isinstance(one, float):
         one, other = _total(one), _total(other)
-    found = (one > other) - (one < other)
+    found = int(one > other) - int(one < other)
     return -found if column.descending else found
 
 
