@@ -7,39 +7,39 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from bench.catalog import RunTables
 from bench.data import Master, Recipe
-from bench.place import Placed
 from bench.sizes import Size
 from tasks.testing.reader import Checksum
 
 #: What is asked, besides the tables' names; or what makes it from the tables of a run.
-Ask: TypeAlias = Mapping[str, Any] | Callable[[Placed], Mapping[str, Any]]
+Ask: TypeAlias = Mapping[str, Any] | Callable[[RunTables], Mapping[str, Any]]
 #: Looks at a run that has ended, with the facts of its answer: what is wrong with it, or None.
-Check: TypeAlias = Callable[[Placed, Mapping[str, Any]], str | None]
+Check: TypeAlias = Callable[[RunTables, Mapping[str, Any]], str | None]
 
 
 class Stream(Protocol):
-    """What goes on in the tables while contestants work on them."""
+    """A writer that commits to the tables while contestants work on them."""
 
     def truths(self) -> Sequence[Checksum]:
-        """Of each table, once the stream has ended."""
+        """Return the expected checksum of each table, once the stream has ended."""
 
-    def told(self, facts: Mapping[str, Any]) -> str:
-        """What is worth telling of a run with these facts, as a sentence."""
+    def summary(self, facts: Mapping[str, Any]) -> str:
+        """Return a summary of a run with these facts, as a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One contestant in one case."""
 
-    #: A program of the roster.
+    #: The name of a program in :data:`bench.programs.PROGRAMS`.
     program: str
-    #: What the report calls it; the program's name by default. No two of a case are called the same.
+    #: Its name in the report; the program's name by default. Unique within a case.
     label: str = ""
     ask: Ask
     #: Of its JVM, where it has one.
     heap_mb: int = 512
-    #: Whether it has to commit to each table; yardsticks leave them as they are.
+    #: Whether it must commit to each table; yardsticks do not.
     commits: bool = True
     #: Facts that its answer must have.
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -57,13 +57,13 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Its name in the report."""
         return self.label or self.program
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Tables, and who works on them. Ratios are to the first entry."""
+    """Tables, and the contestants that work on them. Ratios are to the first entry."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ class Case:
     master: str
     recipe: Recipe
     entries: Sequence[Entry]
-    #: Bytes that were to be dealt with, which write amplification is reckoned from; delete files' by default.
+    #: Bytes of changes, by which write amplification is computed; by default those of the delete files.
     changed_bytes: Callable[[Master], int] = lambda master: master.files.delete_bytes
     #: Asked of the first table before and after; ``{table}`` stands for it.
     query: str | None = None
@@ -80,8 +80,8 @@ class Case:
     together: bool = True
     #: Of entries of one program that do the same, those after one that finished are left out: they differ by heap.
     stop_at_success: bool = False
-    #: What goes on meanwhile.
-    stream: Callable[[Placed], AbstractContextManager[Stream]] | None = None
+    #: A writer that commits meanwhile.
+    stream: Callable[[RunTables], AbstractContextManager[Stream]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

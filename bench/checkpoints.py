@@ -59,20 +59,20 @@ class Checkpoints:
         ids, versions = np.concatenate([early, written]), np.full(self._rows, number + 1)
         versions[: self._twice] = number
         order = self._random.permutation(self._rows)
-        (data,) = self.table.write_data(self._made(ids[order], versions[order]))
+        (data,) = self.table.write_data(self._rows_of(ids[order], versions[order]))
         keys = old if known else -1 - np.arange(self._replaced)
         deletes = self.table.write_equality_deletes(pa.table({"id": keys}), ["id"])
         (superseded,) = np.nonzero(order < self._twice)
         self.table.commit(RowDelta([data, *deletes, *self._position_deletes(data, superseded)]))
-        self.truth += Checksum.of(self._made(written, np.full(len(written), number + 1)))
-        self.truth -= Checksum.of(self._made(old, self._versions[old]))
+        self.truth += Checksum.of(self._rows_of(written, np.full(len(written), number + 1)))
+        self.truth -= Checksum.of(self._rows_of(old, self._versions[old]))
         self._versions = np.concatenate([self._versions, np.empty(len(new), dtype=np.int64)])
         self._versions[written] = number + 1
 
     def _position_deletes(self, data: NewFile, positions: _Numbers) -> list[NewFile]:
         return self.table.write_position_deletes({data: positions.tolist()}, by_partition=True)
 
-    def _made(self, ids: _Numbers, versions: _Numbers) -> pa.Table:
+    def _rows_of(self, ids: _Numbers, versions: _Numbers) -> pa.Table:
         """Rows by their key and version: the same whenever they are asked for."""
         mixed = (ids * _PRIME + versions * 31) % (1 << 31)
         numbers = pa.array(ids).cast(pa.string())

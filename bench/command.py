@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from bench.programs import PROGRAMS
 from bench.report import write
 from bench.results import WorkloadResult, save
-from bench.roster import PROGRAMS
-from bench.runner import Judge, failures
+from bench.runner import Runner, failures
 from bench.sizes import SIZES
 from bench.workloads import WORKLOADS
 
@@ -29,7 +29,7 @@ _REPORT = click.option(
 
 @click.group()
 def main() -> None:
-    """Measure Icefleet beside what one would pick instead, and beside the physical limit."""
+    """Measure Icefleet beside its alternatives and beside the physical limit."""
 
 
 @main.command()
@@ -40,28 +40,28 @@ def main() -> None:
     default="full",
     show_default=True,
     type=click.Choice(list(SIZES)),
-    help="smoke takes about three minutes and shows that all works; figures are those of full.",
+    help="smoke takes about three minutes and checks that everything works; figures come from full.",
 )
 @click.option("--runs", type=click.IntRange(1), help="Runs that count, instead of the size's.")
 @click.option(
     "--patience",
     default=math.inf,
     type=click.FloatRange(0),
-    help="Seconds after which a contestant of a case has had enough runs, if three count; without end by default.",
+    help="Seconds after which a contestant of a case runs no more, if three runs count; no limit by default.",
 )
 @click.option(
     "--data",
     default="bench-data",
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for tables, which are made once and kept, for peers and for logs.",
+    help="Folder for tables, which are made once, for peers and for logs.",
 )
 @_REPORT
 @click.option("--only", help="Programs that take part, separated by commas, such as icefleet,arrow-scan.")
 @click.option(
     "--peers/--no-peers",
     default=None,
-    help="Whether to fetch peers that are not there; by default for the full size. Otherwise they are absent.",
+    help="Whether to fetch peers that are not installed; the default for the full size. Otherwise they are absent.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object.")
 def run(
@@ -94,9 +94,9 @@ def run(
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     results: list[WorkloadResult] = []
     fetch = size_name == "full" if peers is None else peers
-    with Judge(data, size, console.print, only=chosen, fetch=fetch, patience=patience) as judge:
+    with Runner(data, size, console.print, only=chosen, fetch=fetch, patience=patience) as runner:
         for name in workloads or WORKLOADS:
-            results.append(judge.measure(WORKLOADS[name]))
+            results.append(runner.measure(WORKLOADS[name]))
             save(report, results[-1])
     page = write(report, WORKLOADS)
     if as_json:

@@ -1,7 +1,7 @@
-"""A contestant's process and the talk with it: one line of JSON asks, one answers.
+"""The process of a contestant: it reads requests and writes answers, each a line of JSON.
 
-It prints ``{"ready": {"versions": {…}}}`` once it can take work. For each line on its standard input it answers
-``{"done": {…facts…}}`` or ``{"error": "…"}``, and it ends with its input. What it says besides goes to its log.
+It prints ``{"ready": {"versions": {…}}}`` once it is ready. For each line on its standard input it answers
+``{"done": {…facts…}}`` or ``{"error": "…"}``, and it ends with its input. Its other output goes to its log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from bench.watch import Taken, Watch, tree
+from bench.usage import Usage, UsageMonitor, tree
 
 #: Seconds for a session to start, and for a process to end by itself.
 _START = 180.0
@@ -30,27 +30,27 @@ ROOT = Path(__file__).parent.parent
 
 
 class Failed(Exception):
-    """A contestant did not do what it was asked for; the text says how that went."""
+    """A contestant did not do what was requested; the text says why."""
 
 
-class Late(Failed):
-    """It took longer than it was given."""
+class TimedOut(Failed):
+    """It exceeded its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a contestant says it did, and what that took."""
+    """What a contestant did, by its own account, and the resources it used."""
 
     facts: Mapping[str, Any]
-    taken: Taken
+    usage: Usage
 
 
 class Contestant:
-    """A process that works when it is asked to, and can be watched while it does.
+    """A process that answers requests; its use of resources is measured meanwhile.
 
     Args:
-        cores: How many it may run on.
-        log: File for what it says besides its answers; added to.
+        cores: The number of cores that it may run on.
+        log: File that its other output is appended to.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, cores: int, log: Path) -> None:
@@ -71,9 +71,9 @@ class Contestant:
             )
         # Before it starts threads, which inherit this.
         os.sched_setaffinity(self._process.pid, sorted(os.sched_getaffinity(0))[:cores])
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._read_answers, daemon=True).start()
         try:
-            ready, _ = self._hear(_START)
+            ready, _ = self._receive(_START)
         except Failed:
             self.kill()
             raise
@@ -86,29 +86,29 @@ class Contestant:
         return self._process.pid
 
     def ask(self, request: Mapping[str, Any], limit: float) -> Answer:
-        """Have it work, and watch it.
+        """Send a request and wait for the answer.
 
         Raises:
-            Late: it has not answered within so many seconds, and was killed.
-            Failed: it says that it failed, or it died.
+            TimedOut: It has not answered within the limit in seconds, and was killed.
+            Failed: It answered with an error, or died.
         """
         assert self._process.stdin is not None
-        with Watch(self.pid) as watch:
+        with UsageMonitor(self.pid) as monitor:
             with suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps(request) + "\n")
                 self._process.stdin.flush()
             try:
-                answer, when = self._hear(limit)
+                answer, when = self._receive(limit)
             except Failed:
                 self.kill()
                 raise
-            taken = watch.taken(when)
+            usage = monitor.usage(when)
         if "error" in answer:
             raise Failed(f"{answer['error']}{self._out_of_memory()}")
-        return Answer(answer["done"], taken)
+        return Answer(answer["done"], usage)
 
     def close(self) -> None:
-        """Let it end."""
+        """Have it end by itself, and kill it if it does not."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -117,42 +117,42 @@ class Contestant:
         self.kill()
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill it and its descendants."""
         for pid in tree(self.pid):
             with suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
         self._process.wait()
 
-    def _listen(self) -> None:
+    def _read_answers(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put((time.perf_counter(), line))
         self._lines.put((time.perf_counter(), ""))
 
-    def _hear(self, limit: float) -> tuple[dict[str, Any], float]:
+    def _receive(self, limit: float) -> tuple[dict[str, Any], float]:
         """The next answer, and when it came."""
         try:
             when, line = self._lines.get(timeout=limit)
         except queue.Empty:
-            raise Late(f"did not finish in {limit:,.0f} s") from None
+            raise TimedOut(f"did not finish in {limit:,.0f} s") from None
         if line:
             return json.loads(line), when
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END)
-        raise Failed(f"died with exit status {self._process.poll()}{self._last_words()}")
+        raise Failed(f"died with exit status {self._process.poll()}{self._cause_of_death()}")
 
-    def _last_words(self) -> str:
-        return self._out_of_memory() or _told([line for line in self._said() if line.strip()])
+    def _cause_of_death(self) -> str:
+        return self._out_of_memory() or _last_line([line for line in self._logged_lines() if line.strip()])
 
     def _out_of_memory(self) -> str:
-        """What its JVM said of that, if it did: the error that is answered with may tell of what came of it only."""
-        return _told([line for line in self._said() if "OutOfMemory" in line])
+        """Return what its JVM logged about memory, if anything: the error in the answer may name a consequence only."""
+        return _last_line([line for line in self._logged_lines() if "OutOfMemory" in line])
 
-    def _said(self) -> list[str]:
+    def _logged_lines(self) -> list[str]:
         with self._log.open("rb") as log:
             log.seek(self._log_from)
             return log.read()[-100_000:].decode(errors="replace").splitlines()
 
 
-def _told(lines: list[str]) -> str:
+def _last_line(lines: list[str]) -> str:
     return f": {lines[-1].strip()[:300]}" if lines else ""

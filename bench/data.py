@@ -1,4 +1,4 @@
-"""Master tables: made once, kept, and never changed. Runs work on registrations of them."""
+"""Master tables: made once and never changed. Runs register them in catalogs of their own."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _RECORD = "master.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A table that a recipe made, with the checksum of its rows by what was written, not by what a reader says."""
+class GeneratedTable:
+    """A table that a recipe made, with the checksum of the rows that were written."""
 
     table: StreamTable
     truth: Checksum
-    #: Whatever later steps want to know of it.
+    #: Facts that later steps need.
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 #: Makes the tables of a master in an empty catalog.
-Recipe: TypeAlias = Callable[[Catalog], Iterable[Made]]
+Recipe: TypeAlias = Callable[[Catalog], Iterable[GeneratedTable]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def master(data: Path, name: str, recipe: Recipe) -> Master:
             return known
     shutil.rmtree(folder, ignore_errors=True)
     catalog = local_catalog(folder, "bench")
-    tables = tuple(_describe(made) for made in recipe(catalog))
+    tables = tuple(_describe(generated) for generated in recipe(catalog))
     catalog.close()
     paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     new = Master(folder, tables, frozenset({*paths, _RECORD}))
@@ -95,7 +95,7 @@ def master(data: Path, name: str, recipe: Recipe) -> Master:
     return new
 
 
-def _describe(made: Made) -> MasterTable:
-    table = made.table.table
+def _describe(generated: GeneratedTable) -> MasterTable:
+    table = generated.table.table
     columns = tuple(table.schema().as_arrow().names)
-    return MasterTable(table.metadata_location, columns, made.truth, Files.of(table), dict(made.facts))
+    return MasterTable(table.metadata_location, columns, generated.truth, Files.of(table), dict(generated.facts))

@@ -1,4 +1,4 @@
-"""The report: a page of tables and pictures, made from results; only what limits them is written by hand."""
+"""The report: a page of tables and plots, made from results; only the page about limits is written by hand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bench import text
 from bench.case import Workload
 from bench.files import Files
 from bench.plots import draw
+from bench.programs import PROGRAMS
 from bench.results import CaseResult, Contest, Outcome, Results, WorkloadResult
-from bench.roster import PROGRAMS
-from bench.targets import Reached, targets
+from bench.targets import Target, targets
 
 _PAGE = "README.md"
 #: The one page beside the results that is written by hand.
@@ -34,10 +34,10 @@ _HEAD = (
 
 
 def write(folder: Path, workloads: Mapping[str, Workload]) -> Path:
-    """Write the page and its pictures from the results that a folder holds; the page.
+    """Write the page and its plots from the results in a folder, and return the page.
 
     Args:
-        workloads: All that there are; those without results are named as not run.
+        workloads: All workloads; those without results are listed as not run.
     """
     results = Results.load(folder)
     lines = [*_opening(results), *_targets(results), *_limits(folder)]
@@ -57,8 +57,9 @@ def write(folder: Path, workloads: Mapping[str, Workload]) -> Path:
 
 def _opening(results: Results) -> Iterator[str]:
     yield from ("# Icefleet beside its peers", "")
-    yield "Written by `make bench`, from the results beside it. Ratios hold within one run on one machine; times do not"
-    yield from ("travel. Medians of runs whose rows were checked; memory is that of the whole tree of processes.", "")
+    yield "Written by `make bench` from the results beside it. Compare ratios, which are of one run on one machine, and"
+    yield "not times of different machines. Figures are medians of runs whose rows were checked; memory is that of all"
+    yield from ("processes together.", "")
     rows = [
         [name, result.date, result.size, *_machine(result), text.seconds(result.seconds)]
         for name, result in results.workloads.items()
@@ -89,18 +90,18 @@ def _targets(results: Results) -> Iterator[str]:
     yield from ("## Targets", "")
     sizes = {name: result.size for name, result in results.workloads.items()}
     if set(sizes.values()) - {"full"}:
-        yield from ("Targets are for the full size. What was run in another says nothing of them.", "")
+        yield from ("Targets apply to the full size only.", "")
 
-    def verdict(reached: Reached) -> str:
-        size = sizes.get(reached.workload.lower().replace(" ", "-"), "full")
-        return reached.verdict if size == "full" else f"{size} size"
+    def verdict(target: Target) -> str:
+        size = sizes.get(target.workload.lower().replace(" ", "-"), "full")
+        return target.verdict if size == "full" else f"{size} size"
 
-    rows = [[one.workload, one.goal, one.reached or text.NOTHING, verdict(one)] for one in targets(results)]
-    yield from (*text.table(("", "target", "reached", ""), rows, words=4), "")
+    rows = [[one.workload, one.goal, one.figure or text.NOTHING, verdict(one)] for one in targets(results)]
+    yield from (*text.table(("", "target", "figure", ""), rows, words=4), "")
 
 
 def _limits(folder: Path) -> Iterator[str]:
-    """What somebody found out about targets that are missed: a profile says more than a figure."""
+    """The page about what limits the targets that are missed."""
     found = folder / _LIMITS
     if found.exists():
         yield from ("### What limits it", "", found.read_text(encoding="utf-8").strip(), "")
@@ -110,12 +111,12 @@ def _workload(result: WorkloadResult) -> Iterator[str]:
     for case in result.cases:
         yield from (f"### {case.title[:1].upper()}{case.title[1:]}", "")
         tables = f"{case.tables:,} tables, " if case.tables > 1 else ""
-        deal = f"{text.size(case.changed_bytes)} to be dealt with" if case.changed_bytes else ""
-        asked = f"`{' '.join(case.query.split())}`, asked of {case.reader}" if case.query and case.reader else ""
-        known = [f"{tables}{case.rows:,} rows, {_files(case.files)}", f"{case.cores} cores", deal]
+        changes = f"{text.size(case.changed_bytes)} of changes" if case.changed_bytes else ""
+        query = f"`{' '.join(case.query.split())}`, run by {case.reader}" if case.query and case.reader else ""
+        known = [f"{tables}{case.rows:,} rows, {_files(case.files)}", f"{case.cores} cores", changes]
         yield from ("; ".join(part for part in known if part) + ".", "")
-        if asked:
-            yield from (f"Query: {asked}.", "")
+        if query:
+            yield from (f"Query: {query}.", "")
         yield from (*text.table(_HEAD, [_row(case, contest) for contest in case.contests]), "")
         yield from _notes(case)
 
@@ -167,14 +168,14 @@ def _query(case: CaseResult, contest: Contest) -> str:
 
 
 def _notes(case: CaseResult) -> Iterator[str]:
-    """Who did not run and why, those of the same reason together; and what was wrong with runs."""
+    """Yield which contestants did not run and why, by reason, and what was wrong with runs."""
     reasons: dict[tuple[Outcome, str | None], list[str]] = {}
     for contest in case.contests:
         if contest.outcome is not Outcome.RAN:
             reasons.setdefault((contest.outcome, contest.reason), []).append(contest.name)
     for contest in case.contests:
-        for told in (run.facts["told"] for run in contest.counted if "told" in run.facts):
-            yield from (f"{contest.name}: {_plain(told)}.", "")
+        for summary in (run.facts["summary"] for run in contest.counted if "summary" in run.facts):
+            yield from (f"{contest.name}: {_plain(summary)}.", "")
     for (outcome, reason), names in reasons.items():
         yield from (f"{'; '.join(names)}: {outcome}: {_plain(reason)}.", "")
     for contest in case.contests:
@@ -183,8 +184,8 @@ def _notes(case: CaseResult) -> Iterator[str]:
 
 
 def _plain(reason: str | None) -> str:
-    """What a program said, as code, so that nothing in it is taken for Markdown."""
-    return f"`{' '.join((reason or 'it did not say why').replace('`', chr(39)).split())}`"
+    """Return the text of a program as code, so that nothing in it is read as Markdown."""
+    return f"`{' '.join((reason or 'no reason was given').replace('`', chr(39)).split())}`"
 
 
 def _files(files: Files) -> str:
@@ -194,8 +195,8 @@ def _files(files: Files) -> str:
         "deletion vectors": files.vectors,
     }
     deletes = [f"{count:,} {kind}" for kind, count in kinds.items() if count]
-    said = [f"{files.data:,} data files ({text.size(files.data_bytes)})", *deletes]
-    return ", ".join(said) + (f" ({text.size(files.delete_bytes)})" if deletes else "")
+    texts = [f"{files.data:,} data files ({text.size(files.data_bytes)})", *deletes]
+    return ", ".join(texts) + (f" ({text.size(files.delete_bytes)})" if deletes else "")
 
 
 def _short(files: Files) -> str:
@@ -214,7 +215,7 @@ def _is_own(contest: Contest) -> bool:
 
 
 def _explanations(results: Results) -> Iterator[str]:
-    yield from ("## Who and what", "")
+    yield from ("## Contestants and columns", "")
     seen = {
         contest.program for result in results.workloads.values() for case in result.cases for contest in case.contests
     }
@@ -229,11 +230,11 @@ _COLUMNS = (
     "",
     "* median, min–max, CPU: of the runs that count; CPU seconds are those of all processes together;",
     "* ratio: to the median of the table's first line;",
-    "* peak memory: the highest proportional set size of the whole tree in any run that counts, sampled;",
-    "* read, written: bytes asked of files, pipes and sockets, cached or not; mapped files aside;",
-    "* write amplification: bytes of all files that a run added, over the bytes that were to be dealt with;",
+    "* peak memory: the highest proportional set size of all processes together in any run that counts, sampled;",
+    "* read, written: bytes read from and written to files, pipes and sockets, cached or not, without mapped files;",
+    "* write amplification: bytes of all files that a run added, divided by the bytes of changes;",
     "* files, before → after: data files, equality delete files (eq), position delete files (pos), vectors (dv);",
     "* query, before → after: medians;",
-    "* rows: compared by checksum with what was written, in every run;",
-    "* runs: those that count; fewer than five where one run tells (W2, W5), and of the slow (`--patience`).",
+    "* rows: whether their checksum equals that of the rows that were written, in every run;",
+    "* runs: those that count; one in W2 and W5, and fewer than five for slow contestants (`--patience`).",
 )

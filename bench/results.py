@@ -1,4 +1,4 @@
-"""What was measured, as it is kept: one file of JSON for each workload."""
+"""The results of measurements: one JSON file for each workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge: has contestants work on the same tables in turns, and looks at what they leave."""
+"""The runner: contestants work on the same tables in turns, and their results are checked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from statistics import median
 
 from bench.case import Case, Entry, Workload
-from bench.contestant import Answer, Failed, Late
+from bench.catalog import NAME, RunTables
+from bench.contestant import Answer, Failed, TimedOut
 from bench.data import Master, master
 from bench.machine import machine, versions
-from bench.place import NAME, Placed
+from bench.pool import ContestantPool, RunningContestant
+from bench.programs import PROGRAMS, Absent
 from bench.results import CaseResult, Contest, Outcome, Run, WorkloadResult
-from bench.roster import PROGRAMS, Absent
-from bench.seats import Seat, Seats
 from bench.sizes import Size
 from bench.truth import READER, difference, shortfall
 from tasks.testing.reader import Checksum
 
-#: Who is asked the queries; the first that can be had.
+#: Readers that run the queries; the first that is available.
 _READERS = ("iceberg-spark", READER)
 #: Runs that a contestant has in any case, however slow it is.
 _FEWEST = 3
@@ -57,16 +57,16 @@ class _Turn:
         )
 
 
-class Judge:
+class Runner:
     """Measures workloads.
 
     Args:
-        data: Folder of masters, places, logs; kept.
-        size: How large, how often.
-        say: Told what is going on, a line at a time.
-        only: Names of the programs that take part; all when empty.
-        fetch: Whether to fetch peers that are not there.
-        patience: A contestant that has worked for so many seconds in a case has three runs that count, and no more.
+        data: Folder of masters, catalogs and logs.
+        size: How large the tables are, and how often each contestant runs.
+        say: Called with each line of progress.
+        only: Names of the programs that take part; all if empty.
+        fetch: Whether to fetch peers that are not installed.
+        patience: Seconds of work in a case after which a contestant has no more than three runs that count.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Judge:
         self._say = say
         self._only = frozenset(only)
         self._patience = patience
-        self._seats = Seats(data, fetch=fetch)
+        self._pool = ContestantPool(data, fetch=fetch)
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._seats.close()
+        self._pool.close()
 
     def measure(self, workload: Workload) -> WorkloadResult:
         """Run all cases of a workload."""
@@ -102,33 +102,33 @@ class Judge:
             began.isoformat(timespec="seconds"),
             time.perf_counter() - started,
             machine(),
-            {**versions(), **self._seats.versions},
+            {**versions(), **self._pool.versions},
             cases,
         )
 
     def _case(self, workload: Workload, case: Case) -> CaseResult:
         self._say(f"[bold]{workload.name}, {case.name}[/bold]: {case.title}")
-        made = master(self._data, case.master, case.recipe)
+        master_tables = master(self._data, case.master, case.recipe)
         turns = [_Turn(entry, _does(entry)) for entry in case.entries if not self._only or entry.program in self._only]
-        reader, before = self._ask_before(case, made)
+        reader, before = self._query_before(case, master_tables)
         if case.together:
-            self._rounds(turns, case, made, reader)
+            self._rounds(turns, case, master_tables, reader)
         else:
             for turn in list(turns):
                 if case.stop_at_success and any(_finished(other) and _alike(other, turn) for other in turns):
                     turns.remove(turn)
                     continue
-                self._rounds([turn], case, made, reader)
+                self._rounds([turn], case, master_tables, reader)
                 self._release([turn], case)
         self._release(turns, case)
         return CaseResult(
             case.name,
             case.title,
             case.cores,
-            case.changed_bytes(made),
-            len(made.tables),
-            sum(table.truth.rows for table in made.tables),
-            made.files,
+            case.changed_bytes(master_tables),
+            len(master_tables.tables),
+            sum(table.truth.rows for table in master_tables.tables),
+            master_tables.files,
             tuple(turn.result() for turn in turns),
             case.query,
             reader,
@@ -138,28 +138,28 @@ class Judge:
     def _release(self, turns: Sequence[_Turn], case: Case) -> None:
         if not self._size.keep:
             for turn in turns:
-                self._seats.leave(turn.entry, case)
+                self._pool.stop(turn.entry, case)
 
-    def _rounds(self, turns: Sequence[_Turn], case: Case, made: Master, reader: str | None) -> None:
+    def _rounds(self, turns: Sequence[_Turn], case: Case, master_tables: Master, reader: str | None) -> None:
         for turn in turns:
-            turn.outcome, turn.reason = self._seated(turn.entry, case)
+            turn.outcome, turn.reason = self._start(turn.entry, case)
         warmups = {id(turn): _or(turn.entry.warmups, self._size.warmups) for turn in turns}
         totals = {id(turn): warmups[id(turn)] + _or(turn.entry.runs, self._size.runs) for turn in turns}
         for number in range(max(totals.values(), default=0)):
             shift = number % len(turns)
-            for turn in (*turns[shift:], *turns[:shift]):  # nobody is always the first, or always behind the same
+            for turn in (*turns[shift:], *turns[:shift]):  # none is always the first, or always behind the same one
                 if turn.outcome is Outcome.RAN and number < totals[id(turn)] and not self._enough(turn):
                     counts = number >= warmups[id(turn)]
                     last = reader is not None and turn.query_seconds is None and number >= totals[id(turn)] - _FEWEST
-                    self._run(turn, case, made, reader if last else None, counts=counts)
+                    self._run(turn, case, master_tables, reader if last else None, counts=counts)
 
     def _enough(self, turn: _Turn) -> bool:
         return turn.spent >= self._patience and len(turn.runs) >= _FEWEST
 
-    def _seated(self, entry: Entry, case: Case) -> tuple[Outcome, str | None]:
-        """Whether an entry can begin."""
+    def _start(self, entry: Entry, case: Case) -> tuple[Outcome, str | None]:
+        """Start the contestant of an entry; return how that went, and why it failed."""
         try:
-            self._seats.take(entry, case)
+            self._pool.get(entry, case)
         except Absent as absent:
             self._say(f"  {entry.name}: absent, {absent}")
             return Outcome.ABSENT, str(absent)
@@ -168,100 +168,100 @@ class Judge:
             return Outcome.FAILED, f"did not start: {error}"
         return Outcome.RAN, None
 
-    def _run(self, turn: _Turn, case: Case, made: Master, reader: str | None, *, counts: bool) -> None:
+    def _run(self, turn: _Turn, case: Case, master_tables: Master, reader: str | None, *, counts: bool) -> None:
         entry = turn.entry
         try:
-            seat = self._seats.take(entry, case)
-            with seat.place.put(made) as placed:
-                run = self._measured(seat, turn, case, placed)
+            running = self._pool.get(entry, case)
+            with running.catalog.register_master(master_tables) as run_tables:
+                run = self._measured(running, turn, case, run_tables)
                 turn.spent += run.seconds
                 if counts:
                     turn.runs.append(run)
                 elif run.difference:
                     turn.runs.append(run)  # a warm-up that is wrong is wrong too
                 if reader is not None:
-                    turn.query_seconds = self._query(reader, case, placed.tables()[0].metadata_location)
+                    turn.query_seconds = self._query(reader, case, run_tables.tables()[0].metadata_location)
         except (Failed, Absent) as error:
-            turn.outcome, turn.reason = Outcome.LATE if isinstance(error, Late) else Outcome.FAILED, str(error)
-            self._seats.leave(entry, case, kill=True)
+            turn.outcome, turn.reason = Outcome.LATE if isinstance(error, TimedOut) else Outcome.FAILED, str(error)
+            self._pool.stop(entry, case, kill=True)
             self._say(f"  {entry.name}: {turn.outcome}, {error}")
             return
         wrong = f", [red]wrong: {run.difference}[/red]" if run.difference else ""
         peak = f"{run.peak_bytes / 1e6:,.0f} MB"
         self._say(f"  {entry.name}: {run.seconds:.2f} s, {peak}{'' if counts else ' (warm-up)'}{wrong}")
 
-    def _measured(self, seat: Seat, turn: _Turn, case: Case, placed: Placed) -> Run:
-        """One run, and what it left; the tables are looked at when its time has been taken.
+    def _measured(self, running: RunningContestant, turn: _Turn, case: Case, run_tables: RunTables) -> Run:
+        """Measure one run; its tables are checked after the run was timed.
 
         Raises:
-            Failed: it did not do what it was asked for.
+            Failed: It did not do what was requested.
         """
         entry = turn.entry
-        asked = entry.ask(placed) if callable(entry.ask) else entry.ask
-        turn.does = asked["do"]
+        arguments = entry.ask(run_tables) if callable(entry.ask) else entry.ask
+        turn.does = arguments["do"]
         request = {
-            **asked,
-            "catalog": {"name": NAME, "uri": seat.place.uri, "warehouse": seat.place.warehouse},
-            "table": placed.names[0],
-            "tables": placed.names,
-            "metadata_locations": [table.metadata_location for table in placed.master.tables],
-            "output": f"file://{placed.output}",
+            **arguments,
+            "catalog": {"name": NAME, "uri": running.catalog.uri, "warehouse": running.catalog.warehouse},
+            "table": run_tables.names[0],
+            "tables": run_tables.names,
+            "metadata_locations": [table.metadata_location for table in run_tables.master.tables],
+            "output": f"file://{run_tables.output}",
         }
-        truths: Sequence[Checksum] = [table.truth for table in placed.master.tables]
-        with case.stream(placed) if case.stream else nullcontext() as stream:
-            answer: Answer = seat.contestant.ask(request, entry.limit)
-        facts, taken = dict(answer.facts), answer.taken
+        truths: Sequence[Checksum] = [table.truth for table in run_tables.master.tables]
+        with case.stream(run_tables) if case.stream else nullcontext() as stream:
+            answer: Answer = running.contestant.ask(request, entry.limit)
+        facts, usage = dict(answer.facts), answer.usage
         if stream is not None:
             truths = stream.truths()
-            facts["told"] = stream.told(facts)
-            self._say(f"  {entry.name}: {facts['told']}")
-        missing = shortfall(placed, entry, facts)
+            facts["summary"] = stream.summary(facts)
+            self._say(f"  {entry.name}: {facts['summary']}")
+        missing = shortfall(run_tables, entry, facts)
         if missing is not None:
             raise Failed(missing)
-        wrong = difference(self._seats, placed, truths) if entry.commits else None
+        wrong = difference(self._pool, run_tables, truths) if entry.commits else None
         return Run(
-            taken.seconds,
-            taken.cpu_seconds,
-            taken.peak_bytes,
-            taken.read_bytes,
-            taken.written_bytes,
-            placed.added_bytes(),
-            placed.files(),
+            usage.seconds,
+            usage.cpu_seconds,
+            usage.peak_bytes,
+            usage.read_bytes,
+            usage.written_bytes,
+            run_tables.added_bytes(),
+            run_tables.files(),
             facts,
             wrong,
         )
 
-    def _ask_before(self, case: Case, made: Master) -> tuple[str | None, float | None]:
-        """Who is asked the case's query, and what it takes before anybody has worked on the table."""
+    def _query_before(self, case: Case, master_tables: Master) -> tuple[str | None, float | None]:
+        """Return the reader that runs the query of a case, and the seconds of the query before any contestant ran."""
         if case.query is None or not self._size.queries:
             return None, None
         for name in _READERS:
             try:
-                self._seats.reader(name)
+                self._pool.reader(name)
             except (Absent, Failed):
                 continue
-            return name, self._query(name, case, made.tables[0].metadata_location)
+            return name, self._query(name, case, master_tables.tables[0].metadata_location)
         return None, None
 
     def _query(self, reader: str, case: Case, metadata_location: str) -> float | None:
-        """Median seconds of the case's query; None when it was stopped or failed."""
+        """Return the median seconds of a query, or None if it was stopped or failed."""
         times = []
         try:
-            seat = self._seats.reader(reader)
-            table = seat.place.register(metadata_location)
+            running = self._pool.reader(reader)
+            table = running.catalog.register(metadata_location)
             request = {"do": "query", "table": table, "metadata_location": metadata_location, "sql": case.query}
             for _ in range(self._size.queries):
-                times.append(float(seat.contestant.ask(request, self._size.query_seconds).facts["seconds"]))
+                times.append(float(running.contestant.ask(request, self._size.query_seconds).facts["seconds"]))
         except (Failed, Absent) as error:
             self._say(f"  {reader}: {error}")
-            self._seats.leave_reader(reader)
+            self._pool.stop_reader(reader)
             return None
-        seat.place.catalog.drop_table(table)
+        running.catalog.pyiceberg.drop_table(table)
         return median(times)
 
 
 def failures(result: WorkloadResult) -> list[str]:
-    """Why a result is not to be trusted: rows that differ, or Icefleet not doing its work; as sentences."""
+    """Return what is wrong with a result: rows that differ, or Icefleet failing; as sentences."""
     broken = [
         f"{result.workload}, {case.name}, {contest.name}: {contest.outcome}, {contest.reason}"
         for case in result.cases
@@ -280,7 +280,7 @@ def _alike(one: _Turn, other: _Turn) -> bool:
 
 
 def _does(entry: Entry) -> str:
-    """What an entry will be asked, as far as that is known before it starts."""
+    """Return the operation of an entry, as far as it is known before the entry starts."""
     return "" if callable(entry.ask) else str(entry.ask["do"])
 
 

@@ -1,4 +1,4 @@
-"""What is to be reached, and what was, reckoned from results."""
+"""The targets, and the figures that results have for them."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ _SMALLEST_HEAP = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Target:
     """One target."""
 
     workload: str
     goal: str
-    #: What was reached, in words; None when it was not run.
-    reached: str | None = None
+    #: The figure as text; None if it was not run.
+    figure: str | None = None
     met: bool | None = None
 
     @property
     def verdict(self) -> str:
         """In a word."""
-        if self.reached is None:
+        if self.figure is None:
             return "not run"
         return {True: "met", False: "**missed**", None: "no figure"}[self.met]
 
 
-def targets(results: Results) -> list[Reached]:
-    """All targets, in order. What was not run is among them."""
-    return [reached for make in _ALL for reached in make(results)]
+def targets(results: Results) -> list[Target]:
+    """All targets, in order. Those that were not run are among them."""
+    return [target for make in _ALL for target in make(results)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """A target that waits for its figure."""
+    """A target without its figure."""
 
     workload: str
     text: str
-    #: Whose figures it takes: when one has none, that is said.
+    #: The contestants whose figures it needs; one without a figure is named.
     of: Sequence[Contest | None]
 
-    def at_most(self, value: float | None, most: float, say: Callable[[float | None], str]) -> Reached:
-        return self._reached(value, value is not None and value <= most, say)
+    def at_most(self, value: float | None, most: float, text_of: Callable[[float | None], str]) -> Target:
+        return self._target(value, value is not None and value <= most, text_of)
 
-    def at_least(self, value: float | None, least: float) -> Reached:
-        return self._reached(value, value is not None and value >= least, text.times)
+    def at_least(self, value: float | None, least: float) -> Target:
+        return self._target(value, value is not None and value >= least, text.times)
 
-    def _reached(self, value: float | None, met: bool, say: Callable[[float | None], str]) -> Reached:
+    def _target(self, value: float | None, met: bool, text_of: Callable[[float | None], str]) -> Target:
         if value is not None:
-            return Reached(self.workload, self.text, say(value), met)
+            return Target(self.workload, self.text, text_of(value), met)
         for contest in self.of:
             if contest is not None and contest.outcome is not Outcome.RAN:
                 ours = contest.program.startswith("icefleet")
-                return Reached(self.workload, self.text, f"{contest.name}: {contest.outcome}", False if ours else None)
-        return Reached(self.workload, self.text)
+                return Target(self.workload, self.text, f"{contest.name}: {contest.outcome}", False if ours else None)
+        return Target(self.workload, self.text)
 
 
-def _w0(results: Results) -> Iterator[Reached]:
+def _w0(results: Results) -> Iterator[Target]:
     for name, most in (("int64", 3), ("string", 5), ("two-columns", 5)):
         pair = _with_scan(_case(results, "w0", name))
         goal = _Goal("W0", f"warm, {name}: ≤ {most} × the Arrow scan", pair)
@@ -81,36 +81,36 @@ def _w0(results: Results) -> Iterator[Reached]:
     yield _Goal("W0", "cold, session start included: ≤ 15 s", [cold]).at_most(_seconds(cold), 15, text.seconds)
 
 
-def _w1(results: Results) -> Iterator[Reached]:
+def _w1(results: Results) -> Iterator[Target]:
     for case in _cases(results, "w1"):
         own = _of(case, "icefleet")
-        for program, least, said in (
+        for program, least, goal in (
             ("iceberg-spark", 3, "≥ 3 × Iceberg's procedure"),
             ("arrow-copy", 0.7, "≥ 0.7 × PyArrow's own copy rate"),
         ):
             other = _of(case, program)
-            yield _Goal("W1", f"{_named(case)}{said}", [own, other]).at_least(_ratio(other, own), least)
+            yield _Goal("W1", f"{_named(case)}{goal}", [own, other]).at_least(_ratio(other, own), least)
 
 
-def _w2(results: Results) -> Iterator[Reached]:
+def _w2(results: Results) -> Iterator[Target]:
     case = _cases(results, "w2")[-1]
     goal = f"{_named(case)}finishes with a {_SMALLEST_HEAP} MB heap"
     contests = case.contests if case else ()
     own = [one for one in contests if one.program == "icefleet" and one.heap_mb == _SMALLEST_HEAP]
     if not own:
-        yield Reached("W2", goal)
+        yield Target("W2", goal)
         return
-    said = ", ".join(f"{one.does}: {text.seconds(one.seconds) if one.counted else one.outcome}" for one in own)
+    summary = ", ".join(f"{one.does}: {text.seconds(one.seconds) if one.counted else one.outcome}" for one in own)
     peers = [one for one in contests if one.program == "iceberg-spark" and one.outcome is not Outcome.ABSENT]
     heaps = [one.heap_mb for one in peers if one.counted]
     if heaps:
-        said += f"; the smallest heap that Iceberg's procedure finished with: {min(heaps):,} MB"
+        summary += f"; the smallest heap that Iceberg's procedure finished with: {min(heaps):,} MB"
     elif peers:
-        said += f"; Iceberg's procedure did not finish with {max(one.heap_mb for one in peers):,} MB"
-    yield Reached("W2", goal, said, all(one.counted for one in own))
+        summary += f"; Iceberg's procedure did not finish with {max(one.heap_mb for one in peers):,} MB"
+    yield Target("W2", goal, summary, all(one.counted for one in own))
 
 
-def _w3_and_w4(results: Results) -> Iterator[Reached]:
+def _w3_and_w4(results: Results) -> Iterator[Target]:
     for name in ("w3", "w4"):
         for case in _cases(results, name):
             convert, compact = _of(case, "icefleet", "convert"), _of(case, "icefleet", "compact")
@@ -126,14 +126,14 @@ def _w3_and_w4(results: Results) -> Iterator[Reached]:
             yield goal.at_least(_ratio(peer, compact), 4)
 
 
-def _w6(results: Results) -> Iterator[Reached]:
+def _w6(results: Results) -> Iterator[Target]:
     many, some = (_of(_case(results, "w6", name), "icefleet") for name in ("400", "100"))
     goal = _Goal("W6", "linear: time at 400 commits ≤ 4.5 × that at 100", [many, some])
     yield goal.at_most(_ratio(many, some), 4.5, text.times)
     yield _Goal("W6", "100 commits, warm: ≤ 5 s", [some]).at_most(_seconds(some), 5, text.seconds)
 
 
-def _w12(results: Results) -> Iterator[Reached]:
+def _w12(results: Results) -> Iterator[Target]:
     for case in _cases(results, "w12"):
         own, join = _of(case, "icefleet"), _of(case, "arrow-join")
         label = _named(case)
@@ -144,7 +144,7 @@ def _w12(results: Results) -> Iterator[Reached]:
         yield goal.at_most(peak, _GB, text.size)
 
 
-def _small_tables(results: Results) -> Iterator[Reached]:
+def _small_tables(results: Results) -> Iterator[Target]:
     case = _cases(results, "small-tables")[-1]
     contest = case.contests[0] if case and case.contests else None
     taken = _seconds(contest)
@@ -153,7 +153,7 @@ def _small_tables(results: Results) -> Iterator[Reached]:
     yield goal.at_most(each, 0.5, text.seconds)
 
 
-def _planning(results: Results) -> Iterator[Reached]:
+def _planning(results: Results) -> Iterator[Target]:
     case = _cases(results, "planning")[-1]
     contest = case.contests[0] if case and case.contests else None
     files = "100,000 data and 10,000 delete files"
@@ -167,14 +167,14 @@ def _planning(results: Results) -> Iterator[Reached]:
     yield goal.at_most(_fact(contest, "commit_seconds"), 30, text.seconds)
 
 
-def _two_workers(results: Results) -> Iterator[Reached]:
+def _two_workers(results: Results) -> Iterator[Target]:
     for case in _cases(results, "two-workers"):
         one, two = (case.contest(name) if case else None for name in ("one worker", "two workers"))
         label = f"{_named(case)}W3 in 16 buckets, one core each: ≥ 1.7 × the throughput of one"
         yield _Goal("two workers", label, [one, two]).at_least(_ratio(one, two), 1.7)
 
 
-_ALL: Sequence[Callable[[Results], Iterator[Reached]]] = (
+_ALL: Sequence[Callable[[Results], Iterator[Target]]] = (
     _w0,
     _w1,
     _w2,
@@ -225,6 +225,6 @@ def _with_scan(case: CaseResult | None) -> tuple[Contest | None, Contest | None]
 
 
 def _fact(contest: Contest | None, name: str) -> float | None:
-    """Median of a fact that a contestant tells of itself."""
+    """Return the median of a fact in a contestant's answers."""
     values = [float(run.facts[name]) for run in contest.counted if name in run.facts] if contest else []
     return median(values) if values else None

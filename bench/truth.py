@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.case import Entry
+from bench.catalog import RunTables
 from bench.contestant import Failed
-from bench.place import Placed
-from bench.seats import Seats
+from bench.pool import ContestantPool
 from tasks.testing.reader import Checksum
 
 READER = "iceberg-rust"
@@ -15,14 +15,16 @@ READER = "iceberg-rust"
 _LIMIT = 900.0
 
 
-def difference(seats: Seats, placed: Placed, truths: Sequence[Checksum]) -> str | None:
+def difference(pool: ContestantPool, run_tables: RunTables, truths: Sequence[Checksum]) -> str | None:
     """What is wrong with the tables' rows, as a sentence; None when they are what they must be."""
-    for name, table, known, truth in zip(placed.names, placed.tables(), placed.master.tables, truths, strict=True):
+    for name, table, known, truth in zip(
+        run_tables.names, run_tables.tables(), run_tables.master.tables, truths, strict=True
+    ):
         request = {"do": "checksum", "metadata_location": table.metadata_location, "columns": known.columns}
         try:
-            facts = seats.reader(READER).contestant.ask(request, _LIMIT).facts
+            facts = pool.reader(READER).contestant.ask(request, _LIMIT).facts
         except Failed as error:
-            seats.leave_reader(READER)
+            pool.stop_reader(READER)
             return f"{READER} could not read {name}: {error}"
         found = Checksum(facts["rows"], int(facts["hashes"]))
         if found != truth:
@@ -30,19 +32,19 @@ def difference(seats: Seats, placed: Placed, truths: Sequence[Checksum]) -> str 
     return None
 
 
-def shortfall(placed: Placed, entry: Entry, facts: dict[str, object]) -> str | None:
+def shortfall(run_tables: RunTables, entry: Entry, facts: dict[str, object]) -> str | None:
     """What an entry was to do and has not done; None when it did it all."""
     for name, expected in entry.expect.items():
         if facts.get(name) != expected:
             return f"it says {name} = {facts.get(name)}, not {expected}"
-    if entry.commits and not placed.changed():
+    if entry.commits and not run_tables.changed():
         return "it committed nothing"
-    files = placed.files() if entry.leaves else None
+    files = run_tables.files() if entry.leaves else None
     for kind, most in entry.leaves.items():
         left = getattr(files, kind)
         if left > most:
             return f"it left {left} files of the kind {kind}, not {most}"
-    return entry.check(placed, facts) if entry.check else None
+    return entry.check(run_tables, facts) if entry.check else None
 
 
 def _text(checksum: Checksum) -> str:

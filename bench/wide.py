@@ -20,7 +20,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
 
-from bench.data import Made
+from bench.data import GeneratedTable
 from producer.iceberg.manifest_entry import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.files import write_parquet
@@ -65,7 +65,7 @@ class Wide:
         """In all: each commit adds one to every second partition."""
         return self.partitions * self.commits // 2
 
-    def recipe(self, catalog: Catalog) -> Iterator[Made]:
+    def recipe(self, catalog: Catalog) -> Iterator[GeneratedTable]:
         """A table that a stream has filled: each commit has data files and equality deletes, and a manifest of each."""
         spec = PartitionSpec(PartitionField(2, 1000, BucketTransform(self.partitions), "device_bucket"))
         table = StreamTable.create(catalog, "bench.wide", _SCHEMA, spec=spec)
@@ -85,9 +85,9 @@ class Wide:
                 added += [seeds.data(partition, seed) for seed in chosen]
                 waiting[partition].update(chosen)
             table.commit(RowDelta(added))
-        gone = sum((_times(seeds.lost[seed], count) for seed, count in reached.items()), Checksum())
+        deleted_rows = sum((_times(seeds.lost[seed], count) for seed, count in reached.items()), Checksum())
         facts = {"positions": _DELETED * reached.total(), "delete_files": self.delete_files}
-        yield Made(table, seeds.truth - gone, facts)
+        yield GeneratedTable(table, seeds.truth - deleted_rows, facts)
 
 
 class _Seeds:

@@ -140,7 +140,7 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Serve the judge."""
+    """Serve the runner."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=0)
     workers = parser.parse_args().workers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bench.peers.serving import claim_stdout, serve
-from bench.watch import Watch
+from bench.usage import UsageMonitor
 from producer import Fleet
 from producer.common.errors import Failed
 from producer.common.settings import Settings
@@ -50,9 +50,9 @@ def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _step(facts: dict[str, Any], name: str, work: Callable[[], T]) -> T:
     """Do a step, and note what it took of this process."""
-    with Watch(os.getpid()) as watch:
+    with UsageMonitor(os.getpid()) as monitor:
         done = work()
-        taken = watch.taken()
+        taken = monitor.usage()
     facts[f"{name}_seconds"], facts[f"{name}_cpu_seconds"] = taken.seconds, taken.cpu_seconds
     facts[f"{name}_peak_bytes"] = taken.peak_bytes
     return done

@@ -43,7 +43,7 @@ class Errand:
 
 @dataclass
 class Writer:
-    """Commits batches in a thread of its own until it is told to stop."""
+    """Commits batches in a thread of its own until it is asked to stop."""
 
     errand: Errand
     commits: int = 0

@@ -1,4 +1,4 @@
-"""Iceberg's own Spark procedures, and Spark SQL on Iceberg tables: one session, asked by the judge.
+"""Iceberg's own Spark procedures, and Spark SQL on Iceberg tables: one session, asked by the runner.
 
 Runs in the environment of :mod:`bench.peers.environment` and imports nothing of Icefleet. The session's catalog is
 Iceberg's JdbcCatalog on the SQLite file that PyIceberg's ``SqlCatalog`` of the same name keeps: both see the same
@@ -92,7 +92,7 @@ def _full_name(spark: SparkSession, table: str) -> str:
 
 def main() -> None:
     """Serve the judge until it has no more to ask."""
-    parser = arguments("Iceberg's Spark procedures, asked by the judge.")
+    parser = arguments("Iceberg's Spark procedures, asked by the runner.")
     parser.add_argument("--catalog-name", required=True, help="As PyIceberg's catalog is called.")
     parser.add_argument("--catalog-uri", required=True)
     parser.add_argument("--warehouse", required=True)

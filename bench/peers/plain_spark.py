@@ -1,4 +1,4 @@
-"""Spark's own reading and writing of Parquet files, knowing nothing of tables: one session, asked by the judge.
+"""Spark's own reading and writing of Parquet files, knowing nothing of tables: one session, asked by the runner.
 
 One command: ``copy``, with ``files``, their ``bytes``, the ``target_bytes`` of what is written, and where to: a new
 ``folder`` in ``output``.
@@ -30,7 +30,7 @@ def copy(spark: SparkSession, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Serve the judge until it has no more to ask."""
-    asked = arguments("Spark reading and writing Parquet, asked by the judge.").parse_args()
+    asked = arguments("Spark reading and writing Parquet, asked by the runner.").parse_args()
     answers = claim_stdout()
     spark = start(asked)
     serve(answers, {"copy": in_session(spark, copy)}, versions(spark))

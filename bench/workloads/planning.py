@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bench.case import Case, Entry, Workload
-from bench.place import Placed
+from bench.catalog import RunTables
 from bench.sizes import Size
 from bench.wide import Wide
 
@@ -16,9 +16,9 @@ _VERSION: Final = 1
 _UNIT_MB: Final = 8
 
 
-def _check(placed: Placed, facts: Mapping[str, Any]) -> str | None:
+def _check(run_tables: RunTables, facts: Mapping[str, Any]) -> str | None:
     """Whether all that had to be found was, and all equality deletes have left."""
-    known = placed.master.tables[0].facts
+    known = run_tables.master.tables[0].facts
     pairs = {"added_position_deletes": "positions", "removed_equality_delete_files": "delete_files"}
     for said, made in pairs.items():
         if facts[said] != known[made]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.sizes import Size
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import Checksum
@@ -24,7 +24,7 @@ _DELETES: Final = 2
 _DELETED: Final = 20
 
 
-def recipe(tables: int, catalog: Catalog) -> Iterator[Made]:
+def recipe(tables: int, catalog: Catalog) -> Iterator[GeneratedTable]:
     """Tables of a few files and a few equality delete files each."""
     random = np.random.default_rng(200)
     for number in range(tables):
@@ -33,10 +33,10 @@ def recipe(tables: int, catalog: Catalog) -> Iterator[Made]:
         table = StreamTable.create(catalog, f"bench.small_{number}", rows.schema)
         files = [file for part in range(_FILES) for file in table.write_data(rows.slice(part * _ROWS, _ROWS))]
         table.commit(RowDelta(files))
-        gone = random.choice(count, _DELETES * _DELETED, replace=False)
-        for part in np.split(gone, _DELETES):
+        deleted_numbers = random.choice(count, _DELETES * _DELETED, replace=False)
+        for part in np.split(deleted_numbers, _DELETES):
             table.delete_where_equal(pa.table({"id": part}), ["id"])
-        yield Made(table, Checksum.of(rows) - Checksum.of(rows.take(gone)))
+        yield GeneratedTable(table, Checksum.of(rows) - Checksum.of(rows.take(deleted_numbers)))
 
 
 def cases(size: Size) -> Sequence[Case]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.loading import streamed_bytes
 from bench.sizes import Size
 from bench.workloads import w3
@@ -22,7 +22,7 @@ _WORK: Final[Mapping[str, tuple[Mapping[str, Any], int, int]]] = {
 }
 
 
-def recipe(tables: int, scale: float, batches: int, catalog: Catalog) -> Iterator[Made]:
+def recipe(tables: int, scale: float, batches: int, catalog: Catalog) -> Iterator[GeneratedTable]:
     """W3's table in buckets, several times over."""
     for number in range(tables):
         yield from w3.recipe(scale, batches, True, catalog, f"bench.lineitem_{number}")

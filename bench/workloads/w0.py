@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made, Recipe
+from bench.data import GeneratedTable, Recipe
 from bench.sizes import Size
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import Checksum
@@ -41,10 +41,10 @@ def recipe(kind: str, files: int, rows: int, deleted: int, delete_files: int) ->
     """Files of keys in no order, each key once, of which so many are deleted."""
     columns = KINDS[kind][0]
 
-    def make(catalog: Catalog) -> Iterator[Made]:
+    def make(catalog: Catalog) -> Iterator[GeneratedTable]:
         random = np.random.default_rng(20)
         numbers = random.permutation(np.arange(files * rows, dtype=np.uint32))
-        gone = random.choice(files * rows, deleted, replace=False).astype(np.uint32)
+        deleted_numbers = random.choice(files * rows, deleted, replace=False).astype(np.uint32)
         names = list(columns(numbers[:1]))
         table = StreamTable.create(catalog, "bench.t", pa.table(columns(numbers[:1])).schema, format_version=2)
         truth, written = Checksum(), []
@@ -54,12 +54,12 @@ def recipe(kind: str, files: int, rows: int, deleted: int, delete_files: int) ->
             written += table.write_data(data)
         table.commit(RowDelta(written))
         written = []
-        for part in np.array_split(gone, delete_files):
+        for part in np.array_split(deleted_numbers, delete_files):
             keys = pa.table(columns(part))
             truth -= Checksum.of(keys)
             written += table.write_equality_deletes(keys, names)
         table.commit(RowDelta(written))
-        yield Made(table, truth)
+        yield GeneratedTable(table, truth)
 
     return make
 

@@ -10,9 +10,9 @@ from datafusion import SessionContext
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made
+from bench.catalog import RunTables
+from bench.data import GeneratedTable
 from bench.loading import load
-from bench.place import Placed
 from bench.sizes import Size
 from bench.workloads.lineitem import HEAP_MB, QUERY, TABLE
 from tasks.demo.lineitem import SCHEMA, generate
@@ -25,11 +25,11 @@ COPY = "copy"
 _TARGET = 512 << 20
 
 
-def recipe(scale: float, rows_per_file: int, catalog: Catalog) -> Iterable[Made]:
+def recipe(scale: float, rows_per_file: int, catalog: Catalog) -> Iterable[GeneratedTable]:
     """Lineitem in files of so many rows, as appends leave it."""
     table = StreamTable.create(catalog, TABLE, SCHEMA)
     parts = max(1, round(scale * 4))
-    yield Made(table, load(table, generate(scale, parts), rows_per_file))
+    yield GeneratedTable(table, load(table, generate(scale, parts), rows_per_file))
 
 
 def cases(size: Size) -> Sequence[Case]:
@@ -57,19 +57,19 @@ def _case(name: str, size: Size, rows: int, scale: float) -> Case:
     )
 
 
-def _files(placed: Placed) -> Mapping[str, Any]:
-    (table,) = placed.tables()
+def _files(run_tables: RunTables) -> Mapping[str, Any]:
+    (table,) = run_tables.tables()
     files = [task.file for task in table.scan().plan_files()]
     paths = sorted(file.file_path.removeprefix("file://") for file in files)
     size = sum(file.file_size_in_bytes for file in files)
     return {"do": "copy", "files": paths, "bytes": size, "target_bytes": _TARGET, "folder": COPY}
 
 
-def same_rows(placed: Placed, facts: Mapping[str, Any]) -> str | None:
+def same_rows(run_tables: RunTables, facts: Mapping[str, Any]) -> str | None:
     """What is wrong with rows that were written beside the table."""
     context = SessionContext()
-    context.register_parquet("copied", placed.output / COPY)
-    (table,) = placed.master.tables
+    context.register_parquet("copied", run_tables.output / COPY)
+    (table,) = run_tables.master.tables
     found = Checksum.of_table(context, "copied", table.columns)
     return None if found == table.truth else f"it copied {found.rows:,} rows with checksum {found}, not {table.truth}"
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.sizes import Size
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.reader import Checksum
@@ -24,18 +24,18 @@ _ROWS_PER_FILE: Final = 1_000_000
 _PREFIX: Final = b"key-"
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 #: Odd, so that different numbers make different keys, which lie anywhere.
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 Numbers = npt.NDArray[np.uint64]
 
 
 def _integers(numbers: Numbers) -> pa.Array:
-    return pa.array((numbers * _SPREAD).view(np.int64))
+    return pa.array((numbers * _MULTIPLIER).view(np.int64))
 
 
 def _strings(numbers: Numbers) -> pa.Array:
     """Twenty bytes each: a prefix and sixteen digits."""
-    mixed, width = numbers * _SPREAD, len(_PREFIX) + 16
+    mixed, width = numbers * _MULTIPLIER, len(_PREFIX) + 16
     texts = np.empty((numbers.size, width), dtype=np.uint8)
     texts[:, : len(_PREFIX)] = np.frombuffer(_PREFIX, dtype=np.uint8)
     for digit in range(16):
@@ -48,12 +48,12 @@ def _strings(numbers: Numbers) -> pa.Array:
 KINDS: Final[dict[str, Callable[[Numbers], pa.Array]]] = {"int64": _integers, "string": _strings}
 
 
-def recipe(kind: str, deleted: int, catalog: Catalog) -> Iterator[Made]:
+def recipe(kind: str, deleted: int, catalog: Catalog) -> Iterator[GeneratedTable]:
     """Twice as many rows as deleted keys, each key once and in no order; a file holds a million rows at most."""
     random = np.random.default_rng(12)
     rows = 2 * deleted
     numbers = random.permutation(np.arange(rows, dtype=np.uint32))
-    gone = random.permutation(np.arange(0, rows, 2, dtype=np.uint32))
+    deleted_numbers = random.permutation(np.arange(0, rows, 2, dtype=np.uint32))
 
     def keys(some: npt.NDArray[np.uint32]) -> pa.Table:
         return pa.table({"key": KINDS[kind](some.astype(np.uint64))})
@@ -65,11 +65,11 @@ def recipe(kind: str, deleted: int, catalog: Catalog) -> Iterator[Made]:
         written += table.write_data(keys(part))
     table.commit(RowDelta(written))
     written = []
-    for part in np.array_split(gone, _DELETE_FILES):
+    for part in np.array_split(deleted_numbers, _DELETE_FILES):
         truth -= Checksum.of(keys(part))
         written += table.write_equality_deletes(keys(part), ["key"])
     table.commit(RowDelta(written))
-    yield Made(table, truth)
+    yield GeneratedTable(table, truth)
 
 
 def cases(size: Size) -> Sequence[Case]:

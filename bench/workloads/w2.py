@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
 from bench.checkpoints import SCHEMA, Checkpoints
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.sizes import Size
 from bench.workloads.lineitem import maintenance
 from tasks.testing import StreamTable
@@ -19,14 +19,14 @@ from tasks.testing import StreamTable
 _REPLACED, _TWICE = 0.3, 0.02
 
 
-def recipe(checkpoints: int, rows: int, catalog: Catalog) -> Iterable[Made]:
+def recipe(checkpoints: int, rows: int, catalog: Catalog) -> Iterable[GeneratedTable]:
     """A table after so many checkpoints."""
     stream = Checkpoints(
         StreamTable.create(catalog, "bench.events", SCHEMA), rows, round(rows * _REPLACED), round(rows * _TWICE)
     )
     for _ in range(checkpoints):
         stream.commit()
-    yield Made(stream.table, stream.truth)
+    yield GeneratedTable(stream.table, stream.truth)
 
 
 def cases(size: Size) -> Sequence[Case]:

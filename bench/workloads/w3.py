@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from bench.case import Case, Workload
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.lineitem import Lineitem
 from bench.loading import load, loaded, streamed_bytes
 from bench.sizes import Size
@@ -30,7 +30,7 @@ def share_of(batch: int) -> float:
     return _SHARES[batch % len(_SHARES)]
 
 
-def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog, name: str = TABLE) -> Iterable[Made]:
+def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog, name: str = TABLE) -> Iterable[GeneratedTable]:
     """Lineitem, and batches of upserts: one data file and one equality delete file each in every partition."""
     lineitem = Lineitem(scale, SEED)
     table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC if bucketed else UNPARTITIONED_PARTITION_SPEC)
@@ -41,7 +41,7 @@ def recipe(scale: float, batches: int, bucketed: bool, catalog: Catalog, name: s
         update = lineitem.update(share_of(number))
         table.upsert(update.new, KEY)
         truth += update.difference
-    yield Made(table, truth, facts)
+    yield GeneratedTable(table, truth, facts)
 
 
 def master_name(size: Size, bucketed: bool) -> str:

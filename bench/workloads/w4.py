@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Workload
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.lineitem import Lineitem
 from bench.loading import load, loaded, streamed_bytes
 from bench.sizes import Size
@@ -24,7 +24,7 @@ _FILES = 8
 _ONE_IN = 50
 
 
-def recipe(scale: float, commits: int, catalog: Catalog) -> Iterable[Made]:
+def recipe(scale: float, commits: int, catalog: Catalog) -> Iterable[GeneratedTable]:
     """Lineitem, and upserts of rows as they are: what the table holds does not change."""
     lineitem = Lineitem(scale, seed=4)
     table = StreamTable.create(catalog, TABLE, SCHEMA)
@@ -32,7 +32,7 @@ def recipe(scale: float, commits: int, catalog: Catalog) -> Iterable[Made]:
     facts = loaded(table)
     for numbers in np.array_split(_by_hash(lineitem), commits):
         table.upsert(lineitem.rows(numbers), KEY)
-    yield Made(table, truth, facts)
+    yield GeneratedTable(table, truth, facts)
 
 
 def _by_hash(lineitem: Lineitem) -> npt.NDArray[np.int64]:

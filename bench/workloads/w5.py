@@ -16,9 +16,9 @@ from typing import Any
 from pyiceberg.table import Table
 
 from bench.case import Case, Entry, Workload
+from bench.catalog import NAME, RunTables
 from bench.contestant import Contestant
 from bench.loading import streamed_bytes
-from bench.place import NAME, Placed
 from bench.sizes import Size
 from bench.workloads.lineitem import maintenance
 from bench.workloads.w3 import master_name, recipe
@@ -32,34 +32,34 @@ _ROUND = "icefleet.round"
 
 @dataclass
 class Stream:
-    """The writer beside one run, and what it said in the end."""
+    """The writer beside one run, and the rows that it has changed."""
 
-    placed: Placed
+    run_tables: RunTables
     commits: int = 0
     difference: Checksum = field(default_factory=Checksum)
 
     def truths(self) -> Sequence[Checksum]:
         """Of the table: what it was made with, and what the writer changed."""
-        (table,) = self.placed.master.tables
+        (table,) = self.run_tables.master.tables
         return [table.truth + self.difference]
 
-    def told(self, facts: Mapping[str, Any]) -> str:
-        """How the jobs went beside it."""
+    def summary(self, facts: Mapping[str, Any]) -> str:
+        """Return how many jobs committed, failed, or found nothing to do, and how long they took."""
         jobs = facts["jobs"]
         ends = Counter(job["end"] for job in jobs)
         times = [job["seconds"] for job in jobs if job["end"] == "committed"]
-        (table,) = self.placed.tables()
-        said = [
+        (table,) = self.run_tables.tables()
+        parts = [
             f"{ends['committed']} jobs committed",
             f"{ends['failed']} failed",
             f"{ends['idle']} found nothing to do",
         ]
         if again := _planned_again(table):
-            said.append(f"{again} planned units again after conflicts")
+            parts.append(f"{again} planned units again after conflicts")
         if times:
-            said.append(f"{median(times):.1f} s each in the median, {max(times):.1f} s at most")
+            parts.append(f"{median(times):.1f} s each in the median, {max(times):.1f} s at most")
         errors = sorted({job["error"] for job in jobs if "error" in job})
-        return f"{self.commits} commits of the stream; {', '.join(said)}" + "".join(f"; {error}" for error in errors)
+        return f"{self.commits} commits of the stream; {', '.join(parts)}" + "".join(f"; {error}" for error in errors)
 
 
 def _planned_again(table: Table) -> int:
@@ -69,20 +69,20 @@ def _planned_again(table: Table) -> int:
 
 
 @contextmanager
-def stream(scale: float, batches: int, interval: float, placed: Placed) -> Iterator[Stream]:
+def stream(scale: float, batches: int, interval: float, run_tables: RunTables) -> Iterator[Stream]:
     """A writer in a process of its own, from when it is ready to the end of the run."""
-    errand = {
+    arguments = {
         "catalog": NAME,
-        "uri": placed.place.uri,
-        "warehouse": placed.place.warehouse,
-        "table": placed.names[0],
+        "uri": run_tables.catalog.uri,
+        "warehouse": run_tables.catalog.warehouse,
+        "table": run_tables.names[0],
         "scale": scale,
         "batches": batches,
         "interval": interval,
     }
-    command = [sys.executable, "-m", "bench.contestants.lineitem_writer", json.dumps(errand)]
-    writer = Contestant(command, os.environ, cores=2, log=placed.place.folder / "writer.log")
-    seen = Stream(placed)
+    command = [sys.executable, "-m", "bench.contestants.lineitem_writer", json.dumps(arguments)]
+    writer = Contestant(command, os.environ, cores=2, log=run_tables.catalog.folder / "writer.log")
+    seen = Stream(run_tables)
     try:
         yield seen
         facts = writer.ask({"do": "stop"}, _STOP).facts
@@ -112,11 +112,11 @@ def cases(size: Size) -> Sequence[Case]:
 
 def _again(entry: Entry, again: Mapping[str, float]) -> Entry:
     assert isinstance(entry.ask, Mapping)
-    return replace(entry, ask={**entry.ask, "again": again}, leaves={}, check=_worked, runs=1, warmups=0)
+    return replace(entry, ask={**entry.ask, "again": again}, leaves={}, check=_check_committed, runs=1, warmups=0)
 
 
-def _worked(placed: Placed, facts: Mapping[str, Any]) -> str | None:
-    """What is wrong when not one job has committed."""
+def _check_committed(run_tables: RunTables, facts: Mapping[str, Any]) -> str | None:
+    """Return what is wrong if no job has committed."""
     if any(job["end"] == "committed" for job in facts["jobs"]):
         return None
     return "no job committed: " + "; ".join(job.get("error", job["end"]) for job in facts["jobs"][:1])
@@ -126,7 +126,7 @@ WORKLOAD = Workload(
     name="w5",
     title="W5: a live stream",
     about="The table of W3 in buckets, while a writer goes on committing batches. A job starts as soon as the one "
-    "before has ended and a batch may have come. How the jobs went is told below the table, whose seconds are those of "
-    "all of them together.",
+    "before has ended and a batch may have come. The line below the table sums up the jobs; seconds in the table are "
+    "those of all jobs together.",
     cases=cases,
 )

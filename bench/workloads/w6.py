@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made, Recipe
+from bench.data import GeneratedTable, Recipe
 from tasks.testing import StreamTable
 from tasks.testing.reader import Checksum
 
@@ -22,7 +22,7 @@ _ROWS, _REPLACED = 50, 25
 def recipe(commits: int) -> Recipe:
     """A stream that upserts: each commit adds rows and deletes as many keys, half of which earlier commits wrote."""
 
-    def make(catalog: Catalog) -> Iterator[Made]:
+    def make(catalog: Catalog) -> Iterator[GeneratedTable]:
         random = np.random.default_rng(26)
         versions: dict[int, int] = {}
         schema = pa.schema([("id", pa.int64()), ("version", pa.int64())])
@@ -34,7 +34,7 @@ def recipe(commits: int) -> Recipe:
             table.upsert(pa.table({"id": ids, "version": np.full(_ROWS, number)}), ["id"])
             versions |= dict.fromkeys(ids.tolist(), number)
         rows = {"id": list(versions), "version": list(versions.values())}
-        yield Made(table, Checksum.of(pa.table(rows, schema=schema)))
+        yield GeneratedTable(table, Checksum.of(pa.table(rows, schema=schema)))
 
     return make
 

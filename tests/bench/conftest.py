@@ -1,4 +1,4 @@
-"""What tests of the bench share: a contestant that does what it is told, and a small table."""
+"""What tests of the bench share: a contestant that does what it is asked to, and a small table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from bench.case import Case, Entry, Workload
-from bench.data import Made
-from bench.roster import PROGRAMS, Absent, Program, Start
+from bench.data import GeneratedTable
+from bench.programs import PROGRAMS, Absent, Program, Start
 from bench.sizes import SMOKE
 from tasks.testing import StreamTable
 from tasks.testing.reader import Checksum
@@ -24,15 +24,15 @@ ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 SIZE = dataclasses.replace(SMOKE, runs=2, warmups=1)
 
 
-def recipe(catalog: Catalog) -> Iterator[Made]:
+def recipe(catalog: Catalog) -> Iterator[GeneratedTable]:
     """One table of ten rows, two of them deleted."""
     table = StreamTable.create(catalog, "bench.t", ROWS.schema)
     table.append(ROWS)
     table.delete_where_equal(ROWS.slice(0, 2), ["id"])
-    yield Made(table, Checksum.of(ROWS.slice(2)))
+    yield GeneratedTable(table, Checksum.of(ROWS.slice(2)))
 
 
-def wrong_recipe(catalog: Catalog) -> Iterator[Made]:
+def wrong_recipe(catalog: Catalog) -> Iterator[GeneratedTable]:
     """The same, and a truth that is none."""
     for made in recipe(catalog):
         yield dataclasses.replace(made, truth=Checksum.of(ROWS))
@@ -52,7 +52,7 @@ def ask(does: str, **options: Any) -> Entry:
 
 def _launch(start: Start) -> tuple[list[str], dict[str, str]]:
     command = [sys.executable, "-m", "tests.bench.contestant", *start.arguments]
-    return command, {**os.environ, **start.place.environment}
+    return command, {**os.environ, **start.catalog.environment}
 
 
 def _absent(start: Start) -> tuple[list[str], dict[str, str]]:

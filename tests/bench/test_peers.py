@@ -1,4 +1,4 @@
-"""The peers' environment, as far as it can be told without fetching it."""
+"""The peers' environment, as far as it can be tested without fetching it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_row_of_figures(tmp_path: Path) -> None:
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     page = _page(tmp_path)
     assert "Not run: `python -m bench run w0`." in page
-    assert {reached.verdict for reached in targets(Results())} == {"not run"}
+    assert {target.verdict for target in targets(Results())} == {"not run"}
 
 
 def test_what_limits_it_is_said_beside_the_targets(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_who_is_absent_or_failed_is_named_with_the_reason(tmp_path: Path) -> Non
     assert "icefleet: failed: `a 'pipe' | broke`." in page
     assert _row(page, "arrow-scan")[1] == "did not finish"
     (goal, *_) = targets(Results.load(tmp_path))
-    assert (goal.reached, goal.met) == ("icefleet: failed", False)
+    assert (goal.figure, goal.met) == ("icefleet: failed", False)
 
 
 def test_runs_whose_rows_differ_are_named_and_do_not_count(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_targets_are_reckoned_from_results() -> None:
             ),
         }
     )
-    found = {reached.goal: (reached.reached, reached.verdict) for reached in targets(results)}
+    found = {target.goal: (target.figure, target.verdict) for target in targets(results)}
     assert found["warm, int64: ≤ 3 × the Arrow scan"] == ("2.80 ×", "met")
     assert found["warm, two-columns: ≤ 5 × the Arrow scan"] == (None, "not run")
     assert found["warm: peak of the whole tree ≤ 1 GB with a 512 MB heap"] == ("900 MB", "met")
@@ -145,9 +145,9 @@ def test_the_smallest_heaps_stand_side_by_side() -> None:
     died = Contest("iceberg-spark 512", "iceberg-spark", Outcome.FAILED, "OutOfMemoryError", (), "rewrite", 512)
     ran = [_contest(f"iceberg-spark {heap}", 90.0, does="rewrite", heap_mb=heap) for heap in (2048, 4096)]
     results = Results({"w2": _result("w2", _case("1000", *own, died, *ran))})
-    (reached,) = (one for one in targets(results) if one.workload == "W2")
-    assert reached.met
-    assert reached.reached == "compact: 20.0 s; the smallest heap that Iceberg's procedure finished with: 2,048 MB"
+    (target,) = (one for one in targets(results) if one.workload == "W2")
+    assert target.met
+    assert target.figure == "compact: 20.0 s; the smallest heap that Iceberg's procedure finished with: 2,048 MB"
 
 
 def test_targets_say_nothing_of_small_sizes(tmp_path: Path) -> None:

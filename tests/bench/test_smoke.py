@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.contestant import ROOT
+from bench.programs import PROGRAMS
 from bench.results import Outcome, Results
-from bench.roster import PROGRAMS
 from bench.workloads import WORKLOADS
 
 

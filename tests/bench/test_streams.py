@@ -10,12 +10,12 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from bench.contestants.iceberg_rust import checksum
-from bench.data import Made
+from bench.data import GeneratedTable
 from bench.files import Files
 from bench.workloads import w1, w2, w3, w4
 from tasks.testing import local_catalog
 
-Recipe = Callable[[Catalog], Iterable[Made]]
+Recipe = Callable[[Catalog], Iterable[GeneratedTable]]
 
 
 @pytest.mark.parametrize(

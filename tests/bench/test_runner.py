@@ -11,16 +11,16 @@ from click.testing import CliRunner
 
 from bench.case import Entry, Workload
 from bench.command import main
+from bench.programs import PROGRAMS
 from bench.results import Contest, Outcome, WorkloadResult
-from bench.roster import PROGRAMS
-from bench.runner import Judge, failures
+from bench.runner import Runner, failures
 from bench.workloads import WORKLOADS
 from tests.bench.conftest import SIZE, ask, workload, wrong_recipe
 
 
 def _measure(folder: Path, measured: Workload) -> WorkloadResult:
-    with Judge(folder / "data", SIZE, lambda line: None) as judge:
-        result = judge.measure(measured)
+    with Runner(folder / "data", SIZE, lambda line: None) as runner:
+        result = runner.measure(measured)
     assert sorted(path.name for path in (folder / "data").iterdir()) == ["logs", "masters"]
     return result
 
@@ -48,8 +48,8 @@ def test_queries_are_asked_before_and_after(tmp_path: Path, together: bool) -> N
     """Of the independent reader, where there is no peer."""
     size = dataclasses.replace(SIZE, queries=2, warmups=0, keep=False)
     asked = workload(ask("touch"), query="select sum(id) as s from {table}", together=together)
-    with Judge(tmp_path / "data", size, lambda line: None) as judge:
-        (case,) = judge.measure(asked).cases
+    with Runner(tmp_path / "data", size, lambda line: None) as runner:
+        (case,) = runner.measure(asked).cases
     assert case.reader == "iceberg-rust"
     assert case.query_seconds is not None
     assert case.contests[0].query_seconds is not None
@@ -67,8 +67,8 @@ def test_the_smallest_heap_that_finishes_is_enough(tmp_path: Path) -> None:
 def test_a_slow_contestant_has_three_runs(tmp_path: Path) -> None:
     size = dataclasses.replace(SIZE, runs=5, warmups=1, queries=1)
     asked = workload(ask("touch"), query="select sum(id) as s from {table}")
-    with Judge(tmp_path / "data", size, lambda line: None, patience=0.0) as judge:
-        (case,) = judge.measure(asked).cases
+    with Runner(tmp_path / "data", size, lambda line: None, patience=0.0) as runner:
+        (case,) = runner.measure(asked).cases
     assert len(case.contests[0].counted) == 3
     assert case.contests[0].query_seconds is not None
 

@@ -1,4 +1,4 @@
-"""Who can be measured, by name: what each is, and how it is started."""
+"""The programs that can be measured, by name: what each is, and how it is started."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from bench.catalog import NAME, RunCatalog
 from bench.peers.environment import Absent, find, make
-from bench.place import NAME, Place
 
 __all__ = ["PROGRAMS", "Absent", "Program", "Start"]
 
@@ -21,13 +21,13 @@ class Start:
     """What a program is started with."""
 
     data: Path
-    place: Place
+    catalog: RunCatalog
     #: A folder of its own for what it spills.
     scratch: Path
     cores: int
     heap_mb: int
     arguments: Sequence[str] = ()
-    #: Whether to fetch what is not there.
+    #: Whether to fetch what is not installed.
     fetch: bool = False
 
 
@@ -42,9 +42,9 @@ class Program:
     name: str
     about: str
     launch: Launch
-    #: Icefleet itself: when it fails, so does the bench.
+    #: Icefleet itself: if it fails, so does the benchmark.
     ours: bool = False
-    #: Has a JVM, whose heap is worth telling.
+    #: Has a JVM, whose heap the report names.
     jvm: bool = False
 
 
@@ -60,7 +60,7 @@ def _of_this_python(start: Start, module: str) -> tuple[list[str], dict[str, str
         "TMPDIR": str(start.scratch),
     }
     command = [sys.executable, "-m", f"bench.contestants.{module}", *start.arguments]
-    return command, {**inherited, **own, **start.place.environment}
+    return command, {**inherited, **own, **start.catalog.environment}
 
 
 def _fleet(start: Start) -> tuple[list[str], dict[str, str]]:
@@ -79,8 +79,8 @@ def _peer(module: str, *, catalog: bool) -> Launch:
         command = [str(found.python), "-m", f"bench.peers.{module}", "--cores", str(start.cores)]
         command += ["--heap-mb", str(start.heap_mb), "--scratch", str(start.scratch)]
         if catalog:
-            command += ["--catalog-name", NAME, "--catalog-uri", start.place.uri]
-            command += ["--warehouse", start.place.warehouse, "--jars", str(found.jars)]
+            command += ["--catalog-name", NAME, "--catalog-uri", start.catalog.uri]
+            command += ["--warehouse", start.catalog.warehouse, "--jars", str(found.jars)]
         return [*command, *start.arguments], {**found.variables, "TMPDIR": str(start.scratch)}
 
     return launch

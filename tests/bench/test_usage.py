@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.watch import Watch, memory, tree
+from bench.usage import UsageMonitor, memory, tree
 
 #: Its child burns CPU, writes, holds memory, and is waited for.
 _PARENT = """
@@ -36,28 +36,28 @@ def test_a_child_that_has_ended_counts(tmp_path: Path) -> None:
     ) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
-        with Watch(parent.pid) as watch:
+        with UsageMonitor(parent.pid) as monitor:
             parent.stdin.write("go\n")
             parent.stdin.flush()
             assert parent.stdout.readline() == "done\n"
-            taken = watch.taken()
+            taken = monitor.usage()
         assert 1.0 <= taken.cpu_seconds < 5
         assert taken.seconds >= 1.0
         assert 200e6 < taken.peak_bytes < 400e6
         assert 5e6 <= taken.written_bytes < 8e6
         assert taken.read_bytes >= 5e6
-        with Watch(parent.pid) as watch:
+        with UsageMonitor(parent.pid) as monitor:
             time.sleep(0.3)
-            idle = watch.taken()
+            idle = monitor.usage()
         assert idle.cpu_seconds < 0.2
         assert idle.peak_bytes < 100e6
         assert idle.written_bytes < 1e6
 
 
 def test_the_moment_of_the_end_can_be_given() -> None:
-    with Watch(1) as watch:
+    with UsageMonitor(1) as monitor:
         ended = time.perf_counter() + 5
-        assert watch.taken(ended).seconds == pytest.approx(5, abs=0.5)
+        assert monitor.usage(ended).seconds == pytest.approx(5, abs=0.5)
 
 
 def test_a_process_that_ended_takes_nothing() -> None:
@@ -65,5 +65,5 @@ def test_a_process_that_ended_takes_nothing() -> None:
     gone.wait()
     assert tree(gone.pid) == []
     assert memory(gone.pid) == 0
-    with Watch(gone.pid) as watch:
-        assert watch.taken().peak_bytes == 0
+    with UsageMonitor(gone.pid) as monitor:
+        assert monitor.usage().peak_bytes == 0

@@ -1,4 +1,4 @@
-"""Contestants that are started, each with a catalog and a scratch folder of its own."""
+"""The contestants that run, each with a catalog and a scratch folder of its own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from bench.case import Case, Entry
+from bench.catalog import RunCatalog
 from bench.contestant import Contestant
-from bench.place import Place
-from bench.roster import PROGRAMS, Absent, Start
+from bench.programs import PROGRAMS, Absent, Start
 
 #: What makes two contestants the same: program, heap, cores, arguments, environment.
 _Key: TypeAlias = tuple[str, int, int, tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -21,15 +21,15 @@ _READER_CORES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A contestant that runs, and where it finds its tables."""
+class RunningContestant:
+    """A contestant that runs, and its catalog."""
 
     contestant: Contestant
-    place: Place
+    catalog: RunCatalog
     scratch: Path
 
 
-class Seats:
+class ContestantPool:
     """Starts contestants when they are needed, and ends them.
 
     Args:
@@ -41,28 +41,28 @@ class Seats:
         self._data = data.absolute()
         self._fetch = fetch
         self._absent: dict[str, Absent] = {}
-        self._seats: dict[_Key, Seat] = {}
-        self._readers: dict[str, Seat] = {}
+        self._pool: dict[_Key, RunningContestant] = {}
+        self._readers: dict[str, RunningContestant] = {}
         self._numbers = itertools.count(1)
-        #: Versions that programs said they are of.
+        #: The versions that programs reported.
         self.versions: dict[str, str] = {}
-        for name in ("places", "scratch"):  # of a bench that was killed
+        for name in ("catalogs", "scratch"):  # of a bench that was killed
             shutil.rmtree(self._data / name, ignore_errors=True)
 
-    def take(self, entry: Entry, case: Case) -> Seat:
-        """The contestant of an entry; started if it does not run yet.
+    def get(self, entry: Entry, case: Case) -> RunningContestant:
+        """Return the contestant of an entry; start it if it does not run yet.
 
         Raises:
             Absent: it cannot be had here.
             Failed: it did not start.
         """
         key = _key(entry, case)
-        if key not in self._seats:
-            self._seats[key] = self._start(entry, case.cores)
-        return self._seats[key]
+        if key not in self._pool:
+            self._pool[key] = self._start(entry, case.cores)
+        return self._pool[key]
 
-    def reader(self, name: str) -> Seat:
-        """A program that only reads, with a heap that is ample: never the process of a contestant.
+    def reader(self, name: str) -> RunningContestant:
+        """Return a program that only reads, with a large heap; it is never the process of a contestant.
 
         Raises:
             Absent: it cannot be had here.
@@ -72,34 +72,34 @@ class Seats:
             self._readers[name] = self._start(Entry(program=name, ask={}, heap_mb=_READER_HEAP_MB), _READER_CORES)
         return self._readers[name]
 
-    def leave(self, entry: Entry, case: Case, *, kill: bool = False) -> None:
-        """End the contestant of an entry, if it runs."""
-        _end(self._seats.pop(_key(entry, case), None), kill=kill)
+    def stop(self, entry: Entry, case: Case, *, kill: bool = False) -> None:
+        """Stop the contestant of an entry, if it runs."""
+        _end(self._pool.pop(_key(entry, case), None), kill=kill)
 
-    def leave_reader(self, name: str) -> None:
-        """End a reader at once."""
+    def stop_reader(self, name: str) -> None:
+        """Kill a reader."""
         _end(self._readers.pop(name, None), kill=True)
 
     def close(self) -> None:
-        """End all."""
-        for seat in (*self._seats.values(), *self._readers.values()):
-            _end(seat, kill=False)
-        for name in ("places", "scratch"):
+        """Stop all contestants and readers."""
+        for running in (*self._pool.values(), *self._readers.values()):
+            _end(running, kill=False)
+        for name in ("catalogs", "scratch"):
             with suppress(OSError):
                 (self._data / name).rmdir()
 
-    def _start(self, entry: Entry, cores: int) -> Seat:
+    def _start(self, entry: Entry, cores: int) -> RunningContestant:
         if entry.program in self._absent:  # and not tried again
             raise self._absent[entry.program]
         program = PROGRAMS[entry.program]
         name = f"{program.name}-{next(self._numbers)}"
         scratch = self._data / "scratch" / name
         scratch.mkdir(parents=True)
-        place = Place(self._data / "places" / name)
+        catalog = RunCatalog(self._data / "catalogs" / name)
         try:
             start = Start(
                 data=self._data,
-                place=place,
+                catalog=catalog,
                 scratch=scratch,
                 cores=cores,
                 heap_mb=entry.heap_mb,
@@ -112,18 +112,18 @@ class Seats:
         except BaseException as error:
             if isinstance(error, Absent):
                 self._absent[program.name] = error
-            place.close()
+            catalog.close()
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         self.versions |= contestant.versions
-        return Seat(contestant, place, scratch)
+        return RunningContestant(contestant, catalog, scratch)
 
 
-def _end(seat: Seat | None, *, kill: bool) -> None:
-    if seat is not None:
-        (seat.contestant.kill if kill else seat.contestant.close)()
-        seat.place.close()
-        shutil.rmtree(seat.scratch, ignore_errors=True)
+def _end(running: RunningContestant | None, *, kill: bool) -> None:
+    if running is not None:
+        (running.contestant.kill if kill else running.contestant.close)()
+        running.catalog.close()
+        shutil.rmtree(running.scratch, ignore_errors=True)
 
 
 def _key(entry: Entry, case: Case) -> _Key:

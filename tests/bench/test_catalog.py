@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from bench.data import Made, master
+from bench.catalog import RunCatalog
+from bench.data import GeneratedTable, master
 from bench.files import Files
-from bench.place import Place
 from tasks.testing import StreamTable
 from tests.bench.conftest import ROWS, recipe
 
@@ -20,7 +20,7 @@ def test_a_master_is_made_once(tmp_path: Path) -> None:
     assert (made.files.data, made.files.equality_deletes, made.files.deletes) == (1, 1, 1)
     assert made.tables[0].truth.rows == 8
 
-    def never(catalog: Catalog) -> Iterator[Made]:
+    def never(catalog: Catalog) -> Iterator[GeneratedTable]:
         raise AssertionError("made again")
 
     assert master(tmp_path, "small", never) == made
@@ -34,7 +34,7 @@ def test_a_master_that_was_moved_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_master_that_was_half_made_is_made_anew(tmp_path: Path) -> None:
-    def broken(catalog: Catalog) -> Iterator[Made]:
+    def broken(catalog: Catalog) -> Iterator[GeneratedTable]:
         yield from recipe(catalog)
         raise RuntimeError("the power failed")
 
@@ -45,26 +45,26 @@ def test_a_master_that_was_half_made_is_made_anew(tmp_path: Path) -> None:
 
 def test_every_run_starts_from_the_same_table(tmp_path: Path) -> None:
     made = master(tmp_path, "small", recipe)
-    place = Place(tmp_path / "place")
+    catalog = RunCatalog(tmp_path / "catalog")
     names = []
     for _ in range(2):
-        with place.put(made) as placed:
-            names += placed.names
-            assert placed.files() == made.files
-            assert not placed.changed()
-            assert placed.added_bytes() == 0
-            StreamTable(place.catalog, placed.names[0]).append(ROWS)
-            (placed.output / "beside").write_bytes(b"12345")
-            assert placed.changed()
-            assert placed.files() == made.files + Files(data=1, data_bytes=placed.files().data_bytes // 2)
+        with catalog.register_master(made) as run_tables:
+            names += run_tables.names
+            assert run_tables.files() == made.files
+            assert not run_tables.changed()
+            assert run_tables.added_bytes() == 0
+            StreamTable(catalog.pyiceberg, run_tables.names[0]).append(ROWS)
+            (run_tables.output / "beside").write_bytes(b"12345")
+            assert run_tables.changed()
+            assert run_tables.files() == made.files + Files(data=1, data_bytes=run_tables.files().data_bytes // 2)
             added = made.added()
-            assert placed.added_bytes() == sum(path.stat().st_size for path in added) + 5
+            assert run_tables.added_bytes() == sum(path.stat().st_size for path in added) + 5
         assert made.added() == []
         assert not any(path.exists() for path in added)
-        assert not place.catalog.table_exists(names[-1])
+        assert not catalog.pyiceberg.table_exists(names[-1])
     assert len(set(names)) == 2
-    place.close()
-    assert not place.folder.exists()
+    catalog.close()
+    assert not catalog.folder.exists()
 
 
 def test_what_a_killed_run_left_is_no_part_of_the_next(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a contestant finds its tables: a catalog in a file, in which each run registers a master under a fresh name."""
+"""The catalog of a contestant, in a file: each run registers the tables of a master there under new names."""
 
 from __future__ import annotations
 
@@ -19,66 +19,66 @@ from tasks.testing import local_catalog
 NAME = "bench"
 
 
-class Place:
-    """One catalog file, for one process: Spark is told of its catalog when its session starts.
+class RunCatalog:
+    """A catalog in a file of its own, for one process: Spark gets its catalog when its session starts.
 
-    Names of tables are not used twice, so that nothing that is cached by name is found again.
+    Names of tables are not used twice, so that no process finds a table in a cache.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self.catalog = local_catalog(self.folder, NAME)
-        self.catalog.create_namespace_if_not_exists(NAME)
+        self.pyiceberg = local_catalog(self.folder, NAME)
+        self.pyiceberg.create_namespace_if_not_exists(NAME)
         self._numbers = itertools.count(1)
 
     @property
     def uri(self) -> str:
-        """The catalog, as PyIceberg has it."""
-        return str(self.catalog.properties["uri"])
+        """The address of the catalog for PyIceberg."""
+        return str(self.pyiceberg.properties["uri"])
 
     @property
     def warehouse(self) -> str:
-        """The catalog's warehouse, in which no table lies."""
-        return str(self.catalog.properties["warehouse"])
+        """The warehouse of the catalog; no table is in it."""
+        return str(self.pyiceberg.properties["warehouse"])
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process must have in its environment to know the catalog by its name."""
+        """The environment variables by which a process knows the catalog."""
         prefix = f"PYICEBERG_CATALOG__{NAME.upper()}__"
         return {f"{prefix}TYPE": "sql", f"{prefix}URI": self.uri, f"{prefix}WAREHOUSE": self.warehouse}
 
     def register(self, metadata_location: str) -> str:
-        """Give a table a name; the name."""
+        """Register a table and return its name."""
         name = f"{NAME}.t_{next(self._numbers)}"
-        self.catalog.register_table(name, metadata_location)
+        self.pyiceberg.register_table(name, metadata_location)
         return name
 
     @contextmanager
-    def put(self, master: Master) -> Iterator[Placed]:
-        """A master's tables for one run: what it adds to them is deleted in the end, and their names are forgotten."""
+    def register_master(self, master: Master) -> Iterator[RunTables]:
+        """Register a master's tables for one run; at its end, delete what it added to them and drop their names."""
         master.restore()
         names = tuple(self.register(table.metadata_location) for table in master.tables)
         output = self.folder / "output"
         output.mkdir()
         try:
-            yield Placed(self, master, names, output)
+            yield RunTables(self, master, names, output)
         finally:
             shutil.rmtree(output)
             for name in names:
-                self.catalog.drop_table(name)
+                self.pyiceberg.drop_table(name)
             master.restore()
 
     def close(self) -> None:
         """Remove the catalog."""
-        self.catalog.close()
+        self.pyiceberg.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RunTables:
     """The tables of one run."""
 
-    place: Place
+    catalog: RunCatalog
     master: Master
     #: Names in the catalog, in the master's order.
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class Placed:
 
     def tables(self) -> list[Table]:
         """The tables as the catalog has them now."""
-        return [self.place.catalog.load_table(name) for name in self.names]
+        return [self.catalog.pyiceberg.load_table(name) for name in self.names]
 
     def files(self) -> Files:
         """Live files of all tables, as they are now."""

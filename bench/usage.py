@@ -1,4 +1,4 @@
-"""What a process and all its descendants take, by what Linux says of them in /proc."""
+"""The resources that a process and all its descendants use, as Linux counts them in /proc."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-#: Seconds between two looks at the memory; more where one takes long, so that looking takes 5 % of a core at most.
+#: Seconds between two samples of the memory; more if sampling is slow, so that it takes 5 % of a core at most.
 _PAUSE = 0.1
 _SHARE = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What was taken between two moments."""
+class Usage:
+    """What was used between two moments."""
 
     seconds: float
     #: Of all cores, by processes that live and by those that ended and were waited for.
@@ -30,20 +30,20 @@ class Taken:
     written_bytes: int
 
 
-class Watch:
-    """Watches a tree of processes from ``with`` on, until :meth:`taken` is asked.
+class UsageMonitor:
+    """Measures a tree of processes from ``with`` on, until :meth:`usage` is called.
 
     Args:
-        root: The process whose tree it is.
+        root: The process at the root of the tree.
     """
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
         self._peak = 0
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> UsageMonitor:
         self._before = _totals(self._root)
         self._peak = memory(self._root)
         self._thread.start()
@@ -54,14 +54,14 @@ class Watch:
         self._stop.set()
         self._thread.join()
 
-    def taken(self, ended: float | None = None) -> Taken:
-        """What was taken until now; ``ended`` says when the work did end, by ``time.perf_counter``."""
+    def usage(self, ended: float | None = None) -> Usage:
+        """Return what was used until now; ``ended`` is the end of the work, by ``time.perf_counter``."""
         seconds = (ended or time.perf_counter()) - self._started
         self._peak = max(self._peak, memory(self._root))
         cpu, read, written = (max(0, now - was) for now, was in zip(_totals(self._root), self._before, strict=True))
-        return Taken(seconds, cpu / _TICKS, self._peak, read, written)
+        return Usage(seconds, cpu / _TICKS, self._peak, read, written)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         pause = _PAUSE
         while not self._stop.wait(pause):
             started = time.perf_counter()
