@@ -11,12 +11,12 @@ from typing import Final
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import PrimitiveType
 
 from producer.common.errors import Corrupt
 from producer.iceberg.column_bounds import Interval, file_intervals, may_match, union_intervals
 from producer.iceberg.manifest_entry import LiveFile
-from producer.iceberg.partitions import PartitionKey, is_unpartitioned
+from producer.iceberg.partitions import PartitionKey, is_unpartitioned, newest_type
 
 #: Above every sequence number.
 _MAX_SEQUENCE_NUMBER: Final = 1 << 63
@@ -227,19 +227,9 @@ class DanglingDeletes:
         return oldest is None or oldest > delete.sequence_number
 
 
-def key_type(metadata: TableMetadata, field_id: int) -> IcebergType | None:
-    """Return the current type of a key column, the last one if it was dropped, or None if no schema has it."""
-    for schema in (metadata.schema(), *sorted(metadata.schemas, key=lambda s: -s.schema_id)):
-        try:
-            return schema.find_type(field_id)
-        except ValueError:
-            continue
-    return None
-
-
 def key_columns(metadata: TableMetadata, ids: Sequence[int]) -> tuple[tuple[int, PrimitiveType], ...]:
     """Return the key columns with the types to compare; empty if the type of one is unknown or not primitive."""
-    types = [key_type(metadata, field_id) for field_id in ids]
+    types = [newest_type(metadata, field_id) for field_id in ids]
     if not all(isinstance(type_, PrimitiveType) for type_ in types):
         return ()
     return tuple(

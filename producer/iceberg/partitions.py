@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -40,6 +41,14 @@ def partition_key(spec_id: int, partition: Record) -> PartitionKey:
     )
 
 
+def newest_type(metadata: TableMetadata, field_id: int) -> IcebergType | None:
+    """Return the current type of a column, the last one if it was dropped, or None if no schema has it."""
+    for schema in _newest_first(metadata):
+        with suppress(ValueError):
+            return schema.find_type(field_id)
+    return None
+
+
 def source_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
     """Return the newest schema with all source columns of a spec: the current one, unless a column was dropped."""
     sources = {field.source_id for field in spec.fields}
@@ -65,7 +74,7 @@ def partition_type(metadata: TableMetadata, spec: PartitionSpec) -> StructType:
 
 def partition_path(metadata: TableMetadata, spec: PartitionSpec, partition: Record) -> str:
     """Return the Hive-style path of a partition, such as ``day=2026-01-31/region=eu``; empty if it has no fields."""
-    return spec.partition_to_path(partition, path_schema(spec, lambda source_id: _source_type(metadata, source_id)))
+    return spec.partition_to_path(partition, path_schema(spec, lambda source_id: newest_type(metadata, source_id)))
 
 
 def encode_partition(struct_type: StructType, partition: Record) -> tuple[str | None, ...]:
@@ -132,15 +141,8 @@ def _newest_first(metadata: TableMetadata) -> list[Schema]:
     return [current, *sorted(others, key=lambda schema: schema.schema_id, reverse=True)]
 
 
-def _source_type(metadata: TableMetadata, source_id: int) -> IcebergType | None:
-    for schema in _newest_first(metadata):
-        if source_id in schema.field_ids:
-            return schema.find_type(source_id)
-    return None
-
-
 def _result_type(metadata: TableMetadata, spec: PartitionSpec, field: PartitionField) -> IcebergType:
-    if (source := _source_type(metadata, field.source_id)) is not None:
+    if (source := newest_type(metadata, field.source_id)) is not None:
         return field.transform.result_type(source)
     if isinstance(field.transform, (IdentityTransform, TruncateTransform)):
         raise Corrupt(

@@ -1,4 +1,4 @@
-"""What the producer needs to know of an operation."""
+"""The definition of an operation on the producer's side."""
 
 from __future__ import annotations
 

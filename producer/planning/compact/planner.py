@@ -186,7 +186,7 @@ class CompactionPlanner:
         if not self.data_files:
             return "there are no data files"
         if self.only is not None:
-            return "what was left to do is done or gone"
+            return "the files that were left to rewrite are rewritten or removed already"
         if not self.selected:
             return f"--where selects none of {self.data_files:,} data files"
         if groups:

@@ -18,8 +18,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from producer.common.errors import Corrupt
-from producer.iceberg.delete_file_index import DeleteFileIndex, key_columns, key_type
+from producer.iceberg.delete_file_index import DeleteFileIndex, key_columns
 from producer.iceberg.manifest_entry import FILE_PATH_ID, LiveFile
+from producer.iceberg.partitions import newest_type
 from tests.support.livefiles import equality, live, metadata, positions, spec, vector
 
 SCHEMA = Schema(
@@ -249,7 +250,7 @@ class TestKeyColumns:
         first = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", IntegerType()), schema_id=0)
         second = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", LongType()), schema_id=1)
         table = metadata(first, second, Schema(NestedField(1, "id", LongType()), schema_id=2))
-        assert key_type(table, 2) == LongType()
+        assert newest_type(table, 2) == LongType()
         assert key_columns(table, [1, 2]) == ((1, LongType()), (2, LongType()))
 
     def test_a_column_of_a_struct(self) -> None:

@@ -468,7 +468,7 @@ class TestFilters:
         assert contents(units(stream, 1, only=paths)) == [set(paths[1:])]
         stream.remove_files(paths[1:2])
         assert not units(stream, 1, only=paths), "four are too few, now as ever"
-        assert nothing(stream, only=paths) == "what was left to do is done or gone"
+        assert nothing(stream, only=paths) == "the files that were left to rewrite are rewritten or removed already"
 
     def test_a_later_round_does_nothing_for_its_own_sake(self, stream: StreamTable) -> None:
         add(stream, entry(100))
