@@ -69,7 +69,7 @@ def split_cost(split: FileSplit) -> int:
 
 @dataclass(frozen=True)
 class Matcher:
-    """Finds the rows of a set's data files that equality deletes remove; both lie in the context's scratch."""
+    """Finds the rows of a set's data files that equality deletes remove. Deletes and positions lie in scratch."""
 
     context: UnitContext
     deletes: DeleteSet

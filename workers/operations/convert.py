@@ -45,8 +45,8 @@ def convert(
 ) -> ConversionResult:
     """Write the position deletes or vectors that a unit's equality deletes amount to.
 
-    Targets that lose no further row get nothing. Nothing but the paths of :func:`paths` is written. Whatever is raised
-    in the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
+    Data files that lose no further row get nothing. Only the paths of :func:`paths` are written. Whatever is raised in
+    the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
 
     Args:
         unit: What is read and where is written.
