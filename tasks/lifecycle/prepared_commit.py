@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -49,21 +49,6 @@ class CommitResult:
     def paths_to_replan(self) -> frozenset[str]:
         """Paths of what must be planned again."""
         return frozenset(path for replan in self.replans for path in replan.paths)
-
-
-class PreparedCommit(Protocol):
-    """One attempt, ready to be sent to the catalog."""
-
-    def commit(self) -> CommitResult:
-        """Send the attempt once.
-
-        Raises:
-            CommitFailedException: The table has changed; the attempt is definitely not in the table.
-            Exception: The outcome is unknown; delete nothing.
-        """
-
-    def discard(self) -> None:
-        """Delete what was written for the attempt; only if it is definitely not in the table."""
 
 
 def find_round(table: Table, plan: Plan, rules: CommitRules) -> CommitResult | None:
@@ -129,11 +114,19 @@ class PreparedSnapshotCommit:
         return cls(change, additions, update.prepare(), deleter.with_marker(name))
 
     def commit(self) -> CommitResult:
-        """Send the snapshot once."""
+        """Send the snapshot once.
+
+        Raises:
+            CommitFailedException: The table has changed; the attempt is definitely not in the table.
+            Exception: The outcome is unknown; delete nothing.
+        """
         return CommitResult(self.pending.commit(), replans=self.change.replans, failures=self.change.failures)
 
     def discard(self) -> None:
-        """Delete the metadata files, the first manifest last since it leads to the others, and the files written."""
+        """Delete what was written for an attempt that is definitely not in the table.
+
+        The first manifest goes last, since it leads to the other metadata files.
+        """
         self.deleter.delete_in_order(reversed(self.pending.written))
         self.deleter.delete(self.additions.written)
 
@@ -147,7 +140,7 @@ class PreparedMetadataCommit:
     change: MetadataChange
 
     def commit(self) -> CommitResult:
-        """Send the updates once, required to meet the table and the head that they were decided on."""
+        """Send the updates once, required to meet the table and the head that they were decided on; raises as above."""
         requirements = (
             AssertTableUUID(uuid=self.table.metadata.table_uuid),
             AssertRefSnapshotId(ref=self.head.plan.request.branch, snapshot_id=self.head.snapshot.snapshot_id),
@@ -163,3 +156,7 @@ class PreparedMetadataCommit:
 
     def discard(self) -> None:
         """Delete nothing: no file was written."""
+
+
+#: One attempt, ready to be sent to the catalog.
+PreparedCommit: TypeAlias = PreparedSnapshotCommit | PreparedMetadataCommit
