@@ -35,7 +35,7 @@ from tests.integration.conftest import Create
 from tests.integration.test_types import KEYS
 from tests.support.compaction import check, compact
 from tests.support.scenario import evolve
-from workers.arrow.schema import arrow_schema, written_schema
+from workers.arrow.schema import arrow_schema, data_file_schema
 
 pytestmark = pytest.mark.spark
 
@@ -78,7 +78,7 @@ def test_values_of_every_type(create: Create, version: int, options: dict[str, s
     unknown = [NestedField(90, "nothing", UnknownType(), required=False)] if version >= 3 else []
     schema = Schema(NestedField(1, "id", LongType(), required=False), *plain, *deep(types), *unknown)
     stream = create(schema, version)
-    arrow = arrow_schema(written_schema(stream.table.schema(), lineage=False))
+    arrow = arrow_schema(data_file_schema(stream.table.schema(), lineage=False))
     for first in range(0, 12, 3):
         rows = [row(n, types) for n in range(first, first + 3)]
         stream.append(pa.Table.from_pylist(rows, schema=arrow), row_group_size=2)

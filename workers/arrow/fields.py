@@ -52,7 +52,7 @@ def structs(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
 
 
 def _nodes(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
-    """Structs and leaves by field id; the first of those that share an id."""
+    """Return structs and leaves by field id; the first of those that share an id."""
     leaves_by_id: dict[int, Leaf] = {}
     for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
         leaves_by_id.setdefault(field_id, leaf)
@@ -99,7 +99,7 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def _width(type_: pa.DataType) -> int:
-    """The number of column chunks that hold a field."""
+    """Return the number of column chunks that hold a field."""
     return sum(_width(child.type) for child in _children(type_)) or 1
 
 
@@ -149,7 +149,7 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def selected_index(read: pa.Schema | pa.StructType, wanted: pa.Field) -> int:
+def field_index(read: pa.Schema | pa.StructType, wanted: pa.Field) -> int:
     """Return the index of a file's field among those that were read; names may repeat, field ids do not."""
     indexes: list[int] = read.get_all_field_indices(wanted.name)
     return next((index for index in indexes if read.field(index).metadata == wanted.metadata), indexes[0])

@@ -59,7 +59,7 @@ _PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
 }
 
 
-def written_schema(schema: Schema, *, lineage: bool) -> Schema:
+def data_file_schema(schema: Schema, *, lineage: bool) -> Schema:
     """Return the schema of data files: without columns of unknown type, and with those of row lineage."""
     stored = tuple(field for field in schema.fields if is_stored(field.field_type))
     return Schema(*stored, *((ROW_ID, LAST_UPDATED) if lineage else ()), schema_id=schema.schema_id)

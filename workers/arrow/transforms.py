@@ -157,7 +157,7 @@ def _murmur(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: n
 
 
 def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> Hashes:
-    """Bytes at each start as a little-endian number."""
+    """Return the bytes at each start as a little-endian number."""
     word = data[starts].astype(np.uint32)
     for byte in range(1, size):
         word |= data[starts + byte].astype(np.uint32) << np.uint32(8 * byte)

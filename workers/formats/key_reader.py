@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.name_mapping import NameMapping
 
 from workers.arrow.canonical import canonical_array, canonical_type, canonical_value
-from workers.arrow.fields import Leaf, has_field_ids, leaves, selected_index, structs
+from workers.arrow.fields import Leaf, field_index, has_field_ids, leaves, structs
 from workers.arrow.schema import timestamp_unit
 from workers.formats.format_model import Bounds, DataFile, format_model, split_rows
 from workers.formats.projection import check_ids
@@ -119,7 +119,7 @@ class KeyReader:
             raise CorruptFile(file.path, f"its column {column.field_id} {error}") from error
 
     def _constant(self, file: ContentFile, column: KeyColumn, rows: int) -> pa.Array:
-        """The partition's value, else the column's initial default, else null (spec, Column Projection).
+        """Return the partition's value, else the column's initial default, else null (spec, Column Projection).
 
         A default inside a struct that the file lacks as a whole does not count: the struct is null.
         """
@@ -131,9 +131,9 @@ class KeyReader:
 def _column(batch: pa.RecordBatch, schema: pa.Schema, leaf: Leaf) -> pa.Array:
     """Return the values of a leaf; null where a struct around it is null."""
     field = schema.field(leaf.path[0])
-    array, type_ = batch.column(selected_index(batch.schema, field)), field.type
+    array, type_ = batch.column(field_index(batch.schema, field)), field.type
     for position in leaf.path[1:]:
         child = type_.field(position)
-        array = pc.struct_field(array, [selected_index(array.type, child)])
+        array = pc.struct_field(array, [field_index(array.type, child)])
         type_ = child.type
     return array

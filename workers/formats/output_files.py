@@ -19,7 +19,7 @@ from pyiceberg.manifest import FileFormat
 
 from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
-from workers.arrow.schema import written_schema
+from workers.arrow.schema import data_file_schema
 from workers.formats.format_model import DataFileWriter, format_model
 from workers.model.units import RewriteUnit, Sizes
 
@@ -33,7 +33,7 @@ _GROUP_SLACK: Final = 1.2
 _FIRST_GROUP_PARTS: Final = 8
 
 #: A data file with its partition. Its scope is a number once all files of the unit are known.
-Written: TypeAlias = tuple[Scope, StagedDataFile]
+ScopedFile: TypeAlias = tuple[Scope, StagedDataFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class RollingWriter:
         return self._files
 
     def _quota(self) -> int:
-        """Rows of the next row group."""
+        """Return the number of rows of the next row group."""
         in_memory = self._bytes / self._buffered
         limit = min(self._limits.rows, self._limits.encoded / self._width, self._limits.memory / max(in_memory, 1e-3))
         if self._has_excess:
@@ -178,16 +178,16 @@ class RollingWriter:
         return self._file.size if self._file is not None else 0
 
     def _file_goal(self) -> float:
-        """Bytes at which the file is finished."""
+        """Return the bytes at which the file is finished."""
         total = self._total()
         return self._sizes.target if total is None else max(total / self._file_count(), 1.0)
 
     def _total(self) -> float | None:
-        """Bytes of this file and all that come after it."""
+        """Return the bytes of this file and all that come after it, or None if rows are unknown."""
         return None if self._rows_left is None else self._size + self._rows_left * self._width
 
     def _file_count(self) -> int:
-        """The number of files, this one and those after it."""
+        """Return the number of files, this one and those after it."""
         total = self._total()
         return 2 if total is None else self._sizes.files(total)  # there is always another if rows are unknown
 
@@ -211,7 +211,7 @@ class OutputFiles:
         self._journal = Journal(io, unit.journal)
         self._number = 0
         self._format = format_model(FileFormat.PARQUET)
-        self._fields = written_schema(unit.schema, lineage=unit.lineage)
+        self._fields = data_file_schema(unit.schema, lineage=unit.lineage)
         rows, size = (int(unit.properties.get(name, default)) for name, default in (_GROUP_ROWS, _GROUP_BYTES))
         #: Columns that rows are sorted by without a transform.
         self._sorted_ids = {
@@ -221,7 +221,7 @@ class OutputFiles:
 
     def write(
         self, partition: Scope, batches: Iterable[pa.RecordBatch], width: float, rows: int | None
-    ) -> list[Written]:
+    ) -> list[ScopedFile]:
         """Write rows of one partition into files of the right size, and describe these.
 
         ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of rows, None if unknown.

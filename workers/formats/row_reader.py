@@ -15,7 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import NameMapping
 
-from workers.arrow.fields import selected_index
+from workers.arrow.fields import field_index
 from workers.arrow.schema import LAST_UPDATED, ROW_ID, arrow_schema, timestamp_unit
 from workers.formats.format_model import DataFile, Positions, format_model, split_rows
 from workers.formats.projection import Mismatch, Projection, check_ids
@@ -31,7 +31,7 @@ class RowReader:
 
     Args:
         io: The table's file access.
-        fields: The columns to read, as :func:`workers.arrow.schema.written_schema` makes them: with those of row
+        fields: The columns to read, as :func:`workers.arrow.schema.data_file_schema` makes them: with those of row
             lineage, every row keeps the id and the sequence number that it has (spec, Row Lineage).
         name_mapping: For files without field ids.
         batch_bytes: Bytes of a batch at most, about.
@@ -137,7 +137,7 @@ def _read(data: DataFile, group: int, sources: Sequence[int], most_bytes: int, a
     names = sorted({schema.field(index).name for index in sources})
     for batch in data.batches(group, names, most_bytes, _MAX_ROWS, added=added):
         yield _Read(
-            {index: batch.column(selected_index(batch.schema, schema.field(index))) for index in sources},
+            {index: batch.column(field_index(batch.schema, schema.field(index))) for index in sources},
             batch.num_rows,
         )
 
@@ -148,7 +148,7 @@ def _groups(data: DataFile, split: FileSplit) -> range:
 
 
 def _live(deleted: Positions | None, start: int, rows: int) -> npt.NDArray[np.bool_] | None:
-    """Which rows of a batch are live; None for all of them."""
+    """Return which rows of a batch are live; None for all of them."""
     if deleted is None:
         return None
     first, last = np.searchsorted(deleted, (start, start + rows))

@@ -15,9 +15,9 @@ from pyiceberg.io import FileIO
 
 from producer.model.plan import Scope, Strategy
 from producer.model.staged import StagedDataFile
-from workers.arrow.schema import written_schema
+from workers.arrow.schema import data_file_schema
 from workers.deletes.resolve import DeleteResolver
-from workers.formats.output_files import OutputFiles, Written
+from workers.formats.output_files import OutputFiles, ScopedFile
 from workers.formats.row_reader import RowReader
 from workers.model.delete_set import ContentFile, FileSplit
 from workers.model.units import RewriteResult, RewriteUnit
@@ -106,7 +106,7 @@ def _rewrite(unit: RewriteUnit, context: UnitContext, expected: dict[int, int]) 
     most = context.budget.shuffle_tasks
     deletes = DeleteResolver(unit.deletes, context, keep_names=True)
     deletes.spool()
-    fields = written_schema(unit.schema, lineage=unit.lineage)
+    fields = data_file_schema(unit.schema, lineage=unit.lineage)
     reader = RowReader(context.io, fields, unit.deletes.name_mapping, context.budget.batch_bytes)
     rows = LiveRows(reader, context.scratch)
     copy = partial(_copy, context, unit, rows)
@@ -125,7 +125,7 @@ def _rewrite(unit: RewriteUnit, context: UnitContext, expected: dict[int, int]) 
     return RewriteResult(*number_scopes(files), read, read - live, deletes.named())
 
 
-def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[StagedDataFile, ...]]:
+def number_scopes(written: Sequence[ScopedFile]) -> tuple[tuple[Scope, ...], tuple[StagedDataFile, ...]]:
     """Return the partitions of files, each once, and the files with the indexes of their partitions."""
     scopes = {scope: number for number, scope in enumerate(dict.fromkeys(scope for scope, _ in written))}
     return tuple(scopes), tuple(file.model_copy(update={"scope": scopes[scope]}) for scope, file in written)
@@ -133,12 +133,12 @@ def number_scopes(written: Sequence[Written]) -> tuple[tuple[Scope, ...], tuple[
 
 def _copy(
     context: UnitContext, unit: RewriteUnit, rows: LiveRows, groups: Sequence[SplitGroup], first: int = 0
-) -> list[Written]:
+) -> list[ScopedFile]:
     """Write each group's rows as they come; the first task notes its paths under ``first``."""
     tasks = balance_groups(groups, context.budget.shuffle_tasks)
     until_cancelled = context.cancellation.until_set
 
-    def copy(task: int) -> Iterator[Written]:
+    def copy(task: int) -> Iterator[ScopedFile]:
         files = OutputFiles(unit, context.io, first + task, context.scratch, context.budget.rows_bytes)
         for group in tasks[task]:
             batches = until_cancelled(read_ahead(rows.read_all(group.splits), _BATCHES_AHEAD))
@@ -147,7 +147,9 @@ def _copy(
     return run_tasks(context, len(tasks), copy)
 
 
-def _rearrange(context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: Sequence[FileSplit]) -> list[Written]:
+def _rearrange(
+    context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: Sequence[FileSplit]
+) -> list[ScopedFile]:
     """Write the rows of all splits in the unit's order, each into its partition."""
     live = sum(max(0, file.record_count - rows.deleted_rows(file)) for file in unit.inputs)
     row_bytes = sum(file.size for file in unit.inputs) / max(1, sum(file.record_count for file in unit.inputs))
@@ -156,7 +158,7 @@ def _rearrange(context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: 
     exchange = exchange_rows(context, unit, rows, keys, splits, tasks)
     until_cancelled = context.cancellation.until_set
 
-    def write(task: int) -> Iterator[Written]:
+    def write(task: int) -> Iterator[ScopedFile]:
         files = OutputFiles(unit, context.io, task, context.scratch, context.budget.rows_bytes)
         expected = exchange.rows(task)
         slices = until_cancelled(read_ahead(exchange.read(task), _SLICES_AHEAD))
@@ -169,8 +171,8 @@ def _rearrange(context: UnitContext, unit: RewriteUnit, rows: LiveRows, splits: 
 
 
 def _merge_small_files(
-    written: list[Written], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[SplitGroup]], list[Written]]
-) -> list[Written]:
+    written: list[ScopedFile], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[SplitGroup]], list[ScopedFile]]
+) -> list[ScopedFile]:
     """Merge files that came out too small: several tasks may each have had too few rows at its end."""
     small: dict[Scope, list[StagedDataFile]] = defaultdict(list)
     for partition, file in written:

@@ -28,14 +28,14 @@ _ROWS: Final = "rows-read"
 @contextmanager
 def scratch(root: Path | None = None) -> Iterator[Path]:
     """Provide a folder of this process below ``root`` (the system's temporary directory by default)."""
-    folder = folder_of_this_process(root or Path(tempfile.gettempdir()))
+    folder = process_folder(root or Path(tempfile.gettempdir()))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_of_this_process(root: Path) -> Path:
+def process_folder(root: Path) -> Path:
     """Return a new folder; if this process dies, the next caller deletes it.
 
     Raises:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from workers.runtime.machine import ALLOCATOR_ENVIRONMENT, Budget, use_system_allocator
-from workers.runtime.scratch import folder_of_this_process
+from workers.runtime.scratch import process_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
             if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
                 return _current.spark
             close()
-        folder = folder_of_this_process(spill or Path(tempfile.gettempdir()))
+        folder = process_folder(spill or Path(tempfile.gettempdir()))
         _folders.add(folder)
         use_system_allocator()
         try:

@@ -209,7 +209,7 @@ def _sample(
         for number, split in numbered:
             start = 0
             for batch in until_cancelled(key_rows.read_uncounted(split)):
-                indexes = pa.array(sampled_rows(number, start, batch.num_rows, step))
+                indexes = pa.array(sample_rows(number, start, batch.num_rows, step))
                 picked, row_numbers = batch.take(indexes), pc.add(indexes, row_number(number, start))
                 found.append(_key_batch(keys.router.texts(split.file, picked), keys.columns(picked), row_numbers))
                 start += batch.num_rows
@@ -229,7 +229,7 @@ def _sample(
     return _Sample(partitions, columns, row_numbers, width)
 
 
-def sampled_rows(number: int, start: int, rows: int, step: int) -> Numbers:
+def sample_rows(number: int, start: int, rows: int, step: int) -> Numbers:
     """Return the indexes in a batch of the rows that are picked: one of each ``step`` rows, anywhere among them.
 
     The batch has ``rows`` rows of the split ``number`` from the row ``start`` on.

@@ -200,10 +200,10 @@ def _codes_of_bytes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
     encoded = column.cast(pa.large_binary()).dictionary_encode().unify_dictionaries()
     values = encoded.chunk(0).dictionary
     indexes = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
-    return ranks_of(values)[to_numpy(indexes)], len(values) - 1
+    return rank_values(values)[to_numpy(indexes)], len(values) - 1
 
 
-def ranks_of(values: pa.Array) -> Numbers:
+def rank_values(values: pa.Array) -> Numbers:
     """Return the rank of each of some distinct values."""
     ranks = np.empty(len(values), np.int64)
     ranks[pc.sort_indices(values).to_numpy()] = np.arange(len(values))
@@ -217,7 +217,7 @@ def _dense(values: Numbers) -> tuple[Numbers, int]:
 
 
 def _bits_in_order(array: pa.Array) -> pa.Array:
-    """Integers in the order of floats: the bits, and for negative numbers the complement of all but the sign."""
+    """Return integers in the order of floats: the bits, and for negative ones the complement of all but the sign."""
     plain = bits(array)
     width = plain.type.bit_width
     values = to_numpy(plain)
@@ -227,12 +227,12 @@ def _bits_in_order(array: pa.Array) -> pa.Array:
 
 
 def _longs(array: pa.Array) -> pa.Array:
-    """Decimals that fit into 64 bits as integers."""
+    """Return decimals that fit into 64 bits as integers."""
     return pa.array(_words(array)[:, 0], mask=null_mask(array)) if len(array) else pa.array([], pa.int64())
 
 
 def _bytes_in_order(array: pa.Array) -> pa.Array:
-    """16 bytes in the order of wide decimals: big-endian, the sign bit flipped."""
+    """Return 16 bytes in the order of wide decimals: big-endian, the sign bit flipped."""
     if not len(array):
         return pa.array([], pa.binary())
     words = _words(array)
@@ -244,6 +244,6 @@ def _bytes_in_order(array: pa.Array) -> pa.Array:
 
 
 def _words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The two 64-bit words of each 128-bit decimal, the lower first; anything where it is null."""
+    """Return the two 64-bit words of each 128-bit decimal, the lower first; anything where it is null."""
     start = 2 * array.offset
     return np.frombuffer(array.buffers()[1], np.int64)[start : start + 2 * len(array)].reshape(-1, 2)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from workers.model.delete_set import ContentFile
-from workers.sorting.sort_keys import Numbers, ranks_of
+from workers.sorting.sort_keys import Numbers, rank_values
 from workers.sorting.sorter import SORT_BYTES, RowSorter
 
 
@@ -85,7 +85,7 @@ class SortedRunWriter:
         if not self._buffer:
             return
         texts = pa.array(list(self._numbers), pa.string())
-        order = pa.array(self._sorter.sort_indices(self._buffer, [ranks_of(texts)] * len(self._buffer)))
+        order = pa.array(self._sorter.sort_indices(self._buffer, [rank_values(texts)] * len(self._buffer)))
         buffered = (batch.columns for batch in self._buffer)
         columns: list[Any] = [pa.chunked_array(chunks) for chunks in zip(*buffered, strict=True)]
         self._buffer, self._bytes = [], 0

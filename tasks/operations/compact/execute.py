@@ -17,7 +17,7 @@ from producer.model.staged import Attempt, Staged
 from tasks.job.context import JobContext, check_inputs
 from tasks.operations.base import Progress
 from tasks.operations.delete_set import delete_set, engine_name
-from workers.arrow.schema import arrow_schema, written_schema
+from workers.arrow.schema import arrow_schema, data_file_schema
 from workers.model.units import RewriteUnit, Sizes
 from workers.operations.rewrite import rewrite, tasks_of
 from workers.runtime.machine import Budget
@@ -88,7 +88,7 @@ def _schema(table: Table, asked: Rewrite) -> Schema:
     if found is None:
         raise Failed(f"the table has no schema {asked.schema_id} any more")
     try:
-        arrow_schema(written_schema(found, lineage=False))
+        arrow_schema(data_file_schema(found, lineage=False))
     except TypeError as error:
         raise Failed(str(error)) from error
     return found

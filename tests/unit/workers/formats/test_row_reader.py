@@ -41,7 +41,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from workers.arrow.schema import arrow_schema, written_schema
+from workers.arrow.schema import arrow_schema, data_file_schema
 from workers.formats.row_reader import RowReader
 from workers.model.delete_set import ContentFile, FileSplit
 from workers.runtime.errors import CorruptFile, UnsupportedFile
@@ -224,7 +224,7 @@ def table_of(**columns: pa.Array) -> pa.Table:
     return pa.table(list(columns.values()), schema=pa.schema(fields))
 
 
-LINEAGE = written_schema(Schema(NestedField(1, "id", LongType(), required=False)), lineage=True)
+LINEAGE = data_file_schema(Schema(NestedField(1, "id", LongType(), required=False)), lineage=True)
 
 
 def lineage(rows: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
@@ -270,11 +270,11 @@ class TestColumns:
             NestedField(5, "p", LongType(), required=False, initial_default=7),
         )
         known = ContentFile(0, file.path, 5, 0, 2, file.size, constants={2: 3, 5: None})
-        row = read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), known)[1]
+        row = read(RowReader(PyArrowFileIO(), data_file_schema(schema, lineage=False), None, 1 << 20), known)[1]
         assert row == {"id": 2, "day": datetime.date(1970, 1, 4), "n": Decimal("1.50"), "p": None}
         other = ContentFile(0, file.path, 5, 0, 2, file.size, constants={2: 3})
         assert (
-            read(RowReader(PyArrowFileIO(), written_schema(schema, lineage=False), None, 1 << 20), other)[1]["p"] == 7
+            read(RowReader(PyArrowFileIO(), data_file_schema(schema, lineage=False), None, 1 << 20), other)[1]["p"] == 7
         )
 
     def test_values_keep_their_bits(self, tmp_path: Path) -> None:

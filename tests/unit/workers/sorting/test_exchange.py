@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.sorting.exchange import sampled_rows
+from workers.sorting.exchange import sample_rows
 
 
 def _picked(number: int, rows: int, step: int, batch: int) -> list[int]:
     return [
         start + pick
         for start in range(0, rows, batch)
-        for pick in sampled_rows(number, start, min(batch, rows - start), step).tolist()
+        for pick in sample_rows(number, start, min(batch, rows - start), step).tolist()
     ]
 
 
@@ -34,4 +34,4 @@ def test_places_within_a_step_are_all_alike() -> None:
 def test_of_many_files_shorter_than_a_step_some_rows_are_picked() -> None:
     found = sum(len(_picked(number, 100, 1000, 100)) for number in range(10_000))
     assert 900 < found < 1100
-    assert sampled_rows(0, 0, 0, 5).tolist() == []
+    assert sample_rows(0, 0, 0, 5).tolist() == []
