@@ -13,18 +13,16 @@ from pathlib import Path
 
 from producer.common.settings import Settings
 from tasks.job.context import JobContext
-from tasks.lifecycle.stage import budget_of, stage
+from tasks.lifecycle.stage import stage
 from tasks.messaging.retry_policy import TryAgain
-from workers.runtime.session import close, session
 
 
 def main(job: str, location: str, unit: str, folder: str, parties: str) -> None:
-    """Make a session, meet the others, and stage."""
+    """Meet the others, and stage."""
     settings = Settings.load()
     context = JobContext.open(job, location)
     plan = context.store.plan(0)
     assert plan is not None
-    session(budget_of(settings))
     (Path(folder) / str(os.getpid())).touch()
     while len(list(Path(folder).iterdir())) < int(parties):
         time.sleep(0.001)
@@ -32,7 +30,6 @@ def main(job: str, location: str, unit: str, folder: str, parties: str) -> None:
     while outcome is None:
         with suppress(TryAgain):  # both have taken the same number, as two messages at once may
             outcome = stage(context, plan, int(unit), settings, lambda done, files: None)
-    close()
     print(outcome.model_dump_json())
 
 
