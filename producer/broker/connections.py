@@ -88,7 +88,7 @@ def redis_at(url: str) -> redis.Redis:
 
 
 class FleetRedis:
-    """Access to the Redis of a fleet; false if the fleet has none."""
+    """The base of what uses a fleet's Redis; false if the fleet has none."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.redis_url

@@ -46,7 +46,7 @@ class TableLocations:
         return cls(tuple(_normalize(root) for root in roots))
 
     def contain(self, path: str) -> bool:
-        """Whether a path lies below one of the folders; one with ``..`` never does."""
+        """Return whether a path lies below one of the folders; one with ``..`` never does."""
         normalized = _normalize(path)
         return ".." not in normalized.split("/") and any(normalized.startswith(f"{root}/") for root in self.roots)
 
@@ -111,7 +111,7 @@ def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
     """Delete those of the files that exist, one after another.
 
     Raises:
-        Exception: A file cannot be deleted. Those after it stay, so that another try finds all that are left by them.
+        Exception: A file cannot be deleted. The files after it stay: another attempt finds by them all that are left.
     """
     for path in paths:
         delete_if_exists(io, path)

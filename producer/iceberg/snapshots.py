@@ -47,7 +47,7 @@ enable_version_3()
 
 @dataclass(frozen=True)
 class PendingSnapshot:
-    """A snapshot whose manifests are on storage; nobody sees it before it is committed."""
+    """A snapshot whose manifests are on storage; no reader sees it before it is committed."""
 
     table: Table
     branch: str

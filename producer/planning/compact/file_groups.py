@@ -35,7 +35,7 @@ class RewriteCandidate:
     #: The equality deletes that may remove rows of it.
     deletes: tuple[ApplicableDeletes, ...]
     reason: RewriteReason
-    #: Bytes of the rows that are left, as far as deletes are known by row.
+    #: Bytes without deleted rows, as far as these are known from metadata.
     live_size: int
 
     @property
