@@ -50,7 +50,6 @@ class KeyReader:
         Split ``i`` of ``n`` has every n-th row group from the i-th on.
 
         Args:
-            split: What to read.
             required: Whether a key column that the file lacks is an error, as in an equality delete file.
             bounds: Of each key column; row groups that cannot hold keys within them are left out.
 

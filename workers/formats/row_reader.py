@@ -58,7 +58,6 @@ class RowReader:
         Split ``i`` of ``n`` is the i-th of n runs of row groups.
 
         Args:
-            split: What to read.
             deleted: Positions of the file's deleted rows, ascending.
             seen: Called with the number of rows of each batch that is read, deleted ones included.
 
