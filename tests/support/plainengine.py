@@ -43,7 +43,9 @@ def convert(
         deletes=() if version_3 else tuple(_deletes(unit, io, changed, fresh)),
         vectors=_vectors(unit, io, changed, fresh, before) if version_3 else (),
         named=named_by(deletes, paths) if version_3 else {},
-        rows_read=sum(file.record_count for file in deletes.data_files),
+        rows_read=sum(
+            file.record_count for some in deletes.equality for file in deletes.data_files if _reach(some, file)
+        ),
         new_positions=sum(len(positions) for positions in fresh.values()),
     )
 
@@ -57,11 +59,19 @@ def matched(deletes: DeleteSet, io: FileIO) -> dict[int, set[int]]:
             for key in _keys(some, delete, io):
                 place = None if some.is_global else delete.scope, key
                 newest[place] = max(newest.get(place, 0), delete.sequence_number)
-        for file in deletes.data_files:
+        for file in (file for file in deletes.data_files if _reach(some, file)):
             for position, key in enumerate(_keys(some, file, io)):
                 if file.sequence_number < newest.get((None if some.is_global else file.scope, key), 0):
                     found[file.index].add(position)
     return found
+
+
+def _reach(some: EqualityDeletes, data_file: ContentFile) -> bool:
+    """Whether one of the delete files applies to a data file."""
+    return any(
+        data_file.sequence_number < file.sequence_number and (some.is_global or file.scope == data_file.scope)
+        for file in some.files
+    )
 
 
 def _keys(some: EqualityDeletes, file: ContentFile, io: FileIO) -> list[Key]:
