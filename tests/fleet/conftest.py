@@ -33,19 +33,15 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="module")
 def server(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """Redis alone."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("redis"))
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("redis")) as fleet:
         fleet.start_redis()
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture(scope="session")
 def whole_fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """Redis, Flower, two workers and a committer, each in processes of their own."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("fleet"), **SMALL)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("fleet"), **SMALL) as fleet:
         fleet.start_redis()
         fleet.start_flower()
         fleet.start_committer()
@@ -53,8 +49,6 @@ def whole_fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory)
             fleet.start_worker(name)
         fleet.answering("red", "blue", "committer")
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture
@@ -68,12 +62,9 @@ def fleet(whole_fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch) -> LocalFlee
 def battered(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet that each test may leave in pieces; its sweeper is quick."""
     quick = {"sweep_seconds": 1, "lease_seconds": 6}
-    fleet = LocalFleet(tmp_path_factory.mktemp("chaos"), spark=False, **SMALL, **quick, max_attempts=ATTEMPTS)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("chaos"), spark=False, **SMALL, **quick, max_attempts=ATTEMPTS) as fleet:
         fleet.start_redis()
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 from urllib.request import Request, urlopen
 
 import pytest
@@ -56,6 +56,12 @@ class LocalFleet:
         self.settings = Settings(_env_file=None, broker_url=self.broker_url, **settings)  # type: ignore[arg-type]
         self.redis_arguments: tuple[str, ...] = ()
         self._variables = {f"ICEFLEET_{name.upper()}": str(value) for name, value in settings.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     # -- from this process -------------------------------------------------------------------------------------
 

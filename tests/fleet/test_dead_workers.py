@@ -33,14 +33,11 @@ PROMISED = 120.0
 @pytest.fixture(scope="module")
 def mortal(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet that sees soon that a worker is dead."""
-    fleet = LocalFleet(
+    with LocalFleet(
         tmp_path_factory.mktemp("dead"), spark=False, **SMALL, sweep_seconds=SWEEP, max_attempts=3, lease_seconds=LEASE
-    )
-    try:
+    ) as fleet:
         fleet.start_redis()
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture

@@ -43,16 +43,13 @@ SAVED = sorted(RECORDS.glob("*/*.messages.json"))
 @pytest.fixture(scope="module")
 def own(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A fleet of one worker that does everything."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("messages"), spark=False, cores=1, heap_mb=512)
-    fleet.catalog.properties |= lake_properties(fleet.root / "lake")
-    fleet.catalog.create_namespace_if_not_exists("db")
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("messages"), spark=False, cores=1, heap_mb=512) as fleet:
+        fleet.catalog.properties |= lake_properties(fleet.root / "lake")
+        fleet.catalog.create_namespace_if_not_exists("db")
         fleet.start_redis()
         fleet.start_worker("old", *EVERYTHING)
         fleet.answering("old")
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 @pytest.fixture(scope="module")
 def guarded(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedFleet]:
     """Every service of a fleet, each with the broker's address of deploy/icefleet.env.example."""
-    fleet = GuardedFleet(tmp_path_factory.mktemp("guarded"))
-    try:
+    with GuardedFleet(tmp_path_factory.mktemp("guarded")) as fleet:
         fleet.start_redis()
         fleet.start_flower()
         fleet.start_committer()
@@ -29,8 +28,6 @@ def guarded(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> 
         fleet.start_worker("red")
         fleet.answering("red", "committer")
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture

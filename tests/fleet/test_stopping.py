@@ -39,12 +39,9 @@ Waiting(Settings(_env_file=None, broker_url="")).run(None)
 @pytest.fixture
 def fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """Redis alone."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("stopping"), **SMALL)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("stopping"), **SMALL) as fleet:
         fleet.start_redis()
         yield fleet
-    finally:
-        fleet.stop()
 
 
 def _jvms(fleet: LocalFleet) -> list[psutil.Process]:

@@ -25,13 +25,10 @@ SWEPT = "nothing was lost"
 @pytest.fixture
 def fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A committer with a quick clock in it."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("clock"), **SMALL, sweep_seconds=1)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("clock"), **SMALL, sweep_seconds=1) as fleet:
         fleet.start_redis()
         fleet.start_committer("committer", "--beat")
         yield fleet
-    finally:
-        fleet.stop()
 
 
 def test_it_ticks_on_when_every_child_of_the_worker_is_killed(fleet: LocalFleet) -> None:

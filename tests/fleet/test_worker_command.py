@@ -59,16 +59,13 @@ def test_without_redis(server: LocalFleet, address: str, sentence: str) -> None:
 @pytest.fixture
 def growing(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """A worker whose children find that they use much memory once the file `grown` is there."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("growing"), **SMALL, memory_mb=1024)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("growing"), **SMALL, memory_mb=1024) as fleet:
         fleet.start_redis()
         command = [sys.executable, "-m", "tests.fleet.growing_worker", "worker", "--queues", "convert"]
         command += ["--name", "worker@%h"]
         fleet.processes.start("worker", command, fleet.environment | {"GROWN": str(fleet.root / "grown")})
         fleet.answering("worker")
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.mark.spark

@@ -55,9 +55,6 @@ def demo(warehouse: Warehouse) -> Environment:
 @pytest.fixture(scope="session")
 def fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
     """Redis and a catalog; the tests add what they have installed."""
-    fleet = LocalFleet(tmp_path_factory.mktemp("installed"), cores=1, heap_mb=512, sweep_seconds=2)
-    try:
+    with LocalFleet(tmp_path_factory.mktemp("installed"), cores=1, heap_mb=512, sweep_seconds=2) as fleet:
         fleet.start_redis()
         yield fleet
-    finally:
-        fleet.stop()
