@@ -74,12 +74,19 @@ class JobRegistry(FleetRedis):
         return request.job
 
     def lock(self, request: Request) -> bool:
-        """Lock the table for a job; return False while another job holds the lock."""
+        """Lock the table for a job; return False while another job holds the lock, and for a job that has ended.
+
+        A job posts its report before it releases its table. So nobody locks a table for a job whose end, which alone
+        would release the table, is over.
+        """
         if not self:
             return True
         running = self._key("running", request)
         if not self._redis.set(running, request.job, nx=True, ex=self._lock_seconds):
             return cast("str | None", self._redis.get(running)) == request.job
+        if self._redis.exists(_report_key(request.job)):  # it ended while the caller was about to lock
+            self._redis.eval(_RELEASE, 1, running, request.job)
+            return False
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         return True
 
@@ -91,7 +98,7 @@ class JobRegistry(FleetRedis):
     def save_report(self, report: Report) -> None:
         """Save the report of an ended job."""
         if self:
-            self._redis.set(f"{_PREFIX}:report:{report.job}", encode(report), ex=self._report_seconds)
+            self._redis.set(_report_key(report.job), encode(report), ex=self._report_seconds)
 
     def release(self, request: Request) -> Request | None:
         """Release the lock of an ended job; return the next job that waits for the table."""
@@ -104,7 +111,7 @@ class JobRegistry(FleetRedis):
 
     def report(self, job: str) -> Report | None:
         """Return the report of an ended job, or None if it is missing or unreadable."""
-        text = cast("str | None", self._redis.get(f"{_PREFIX}:report:{job}")) if self else None
+        text = cast("str | None", self._redis.get(_report_key(job))) if self else None
         try:
             return decode(text, Report, f"of {job} in Redis") if text else None
         except Corrupt as error:  # storage and the table's history have the result too
@@ -172,3 +179,7 @@ class JobRegistry(FleetRedis):
     def _key(self, kind: str, request: Request) -> str:
         # One job at a time, of any operation: two would conflict with each other.
         return f"{_PREFIX}:{kind}:{request.catalog}:{request.table}:{request.branch}"
+
+
+def _report_key(job: str) -> str:
+    return f"{_PREFIX}:report:{job}"

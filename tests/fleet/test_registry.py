@@ -40,6 +40,18 @@ def test_one_runs_and_one_waits(registry: JobRegistry) -> None:
     assert registry.next_requests() == [first], "the next one's turn comes when it has ended"
 
 
+def test_a_job_that_has_ended_locks_no_table(registry: JobRegistry) -> None:
+    """A sweep that read the job as the first of its queue locks the table right after the job has released it."""
+    ended, following = Request.new("db.events"), Request.new("db.events", where="day = 1")
+    registry.enqueue(ended)
+    registry.enqueue(following)
+    (head,) = registry.next_requests()
+    assert registry.lock(ended)
+    assert _finish(registry, ended, _ended(ended)) == following
+    assert not registry.lock(head)
+    assert registry.lock(following)
+
+
 def test_equal_requests_that_wait_are_one(registry: JobRegistry) -> None:
     running, waiting, third = (Request.new("db.events") for _ in range(3))
     registry.enqueue(running)

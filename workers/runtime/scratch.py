@@ -18,7 +18,9 @@ import numpy as np
 import psutil
 
 _PREFIX: Final = "icefleet-scratch-"
-#: The start of a process is computed from the clock, which may be set meanwhile.
+#: Before a start that is counted from the machine's, which no setting of the clock changes.
+_TICKS: Final = "t"
+#: The start of a process by the clock, as other systems than Linux tell it, may move when the clock is set.
 _CLOCK_SECONDS: Final = 60
 
 _SPLITS: Final = "splits-done"
@@ -43,7 +45,7 @@ def process_folder(root: Path) -> Path:
     """
     root.mkdir(parents=True, exist_ok=True)
     _sweep(root)
-    owner = "@".join((platform.node(), str(os.getpid()), str(int(psutil.Process().create_time()))))
+    owner = "@".join((platform.node(), str(os.getpid()), _start(os.getpid())))
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
 
 
@@ -81,18 +83,29 @@ def _sweep(root: Path) -> None:
         host, _, owner = folder.name.removeprefix(_PREFIX).partition("@")
         pid, _, rest = owner.partition("@")
         started, _, _ = rest.partition("@")
-        if host == platform.node() and pid.isdigit() and started.isdigit() and not _is_alive(int(pid), int(started)):
+        is_ours = host == platform.node() and pid.isdigit() and started.removeprefix(_TICKS).isdigit()
+        if is_ours and not _is_alive(int(pid), started):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_alive(pid: int, started: int) -> bool:
+def _is_alive(pid: int, started: str) -> bool:
     """Return whether it is still that process: process ids are reused, in containers at every start."""
     try:
-        return bool(abs(psutil.Process(pid).create_time() - started) < _CLOCK_SECONDS)
-    except psutil.NoSuchProcess:
+        if started.startswith(_TICKS):
+            return _start(pid) == started
+        return bool(abs(psutil.Process(pid).create_time() - int(started)) < _CLOCK_SECONDS)
+    except (psutil.NoSuchProcess, FileNotFoundError):
         return False
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return True
+
+
+def _start(pid: int) -> str:
+    """Return when a process started: in clock ticks since the machine's start, or in seconds where Linux is not."""
+    if not psutil.LINUX:
+        return str(int(psutil.Process(pid).create_time()))
+    status = Path(f"/proc/{pid}/stat").read_text()
+    return _TICKS + status.rpartition(")")[2].split()[19]
 
 
 def _append(path: Path, record: bytes) -> None:

@@ -41,6 +41,8 @@ def test_leftovers_of_dead_processes_go_and_nothing_else(tmp_path: Path) -> None
     left = [
         tmp_path / f"icefleet-scratch-{host}@{dead.pid}@{started}@abc",
         tmp_path / f"icefleet-scratch-{host}@{me}@{started - 3600}@of-one-before-with-my-number",
+        tmp_path / f"icefleet-scratch-{host}@{me}@t1@of-one-before-with-my-number",
+        tmp_path / f"icefleet-scratch-{host}@{dead.pid}@t1@abc",
     ]
     others = [
         tmp_path / f"icefleet-scratch-{host}@{me}@{started}@mine",
@@ -55,3 +57,12 @@ def test_leftovers_of_dead_processes_go_and_nothing_else(tmp_path: Path) -> None
     with scratch(tmp_path):
         assert not any(folder.exists() for folder in left)
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_folders_stay_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start of a process that is computed from the clock moves with it."""
+    create_time = psutil.Process.create_time
+    with scratch(tmp_path) as folder:
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) + 900)
+        with scratch(tmp_path):
+            assert folder.exists()
