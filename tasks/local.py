@@ -15,7 +15,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_e
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
-from producer.job import ProgressCallback
+from producer.job import Job, ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext
@@ -43,7 +43,8 @@ class LocalEngine:
         Any other exception leaves the job as it is: staged units stay staged, and the job can be resumed.
 
         Raises:
-            Failed: Another process works on the same job and has not ended it for ``give_up_hours``.
+            Failed: Another process works on the same job and has not ended it for ``give_up_hours``, or has ended it
+                without a report that is kept.
         """
         on_progress = on_progress or (lambda done, units, detail: None)
         with _terminable():
@@ -67,9 +68,24 @@ class LocalEngine:
                 step = advance(context, self._settings)
             except Corrupt as error:
                 step = fail_job(context, str(error))
-        assert step.report is not None
+        if step.report is None:
+            return self._report_of_other(request)
         post_report(request, step, JobRegistry(self._settings))
         return step.report
+
+    def _report_of_other(self, request: Request) -> Report:
+        """Return the report of a job that another process has ended.
+
+        Raises:
+            Failed: None is kept.
+        """
+        job = Job(request.job, self._settings, request=request)
+        # The other process may be between its clean-up and its report.
+        report = JobContext.open(request.job).conclusion() or job.report()
+        if report is None:
+            sentence = "and its report is not kept: the table's history has no snapshot of it"
+            raise Failed(f"Another process has ended {request.job}, {sentence}.")
+        return report
 
     def _wait(self, request: Request, since: float) -> None:
         """Pause while another process works on the same job.

@@ -1,4 +1,4 @@
-"""A job in one process that waits for another process."""
+"""A job in one process on which another process works too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 import pytest
 
 from producer.common.errors import Failed
+from producer.model.job import Report, Status
+from producer.state.commit_history import snapshots_of
 from tasks.lifecycle.outcomes import Stage, Waiting
 from tasks.lifecycle.rounds import begin
 from tasks.local import LocalEngine
@@ -35,3 +37,38 @@ def test_nothing_is_waited_for_without_end(create: Create, jobs: Jobs, monkeypat
         LocalEngine(settings).run(request)
     assert len(pauses) == 12
     assert jobs.context(request).store.latest_plan() is not None, "it can be resumed"
+
+
+@pytest.mark.parametrize("moment", ["begun", "staged"])
+def test_a_job_that_another_process_commits(create: Create, jobs: Jobs, moment: str) -> None:
+    """The report is the one that the table's history has."""
+    stream = create()
+    fill(stream)
+    request = jobs.request()
+    others: list[Report] = []
+
+    def progress(done: int, units: int, _: str) -> None:
+        if not others and done == (units if moment == "staged" else 0):
+            others.append(LocalEngine(jobs.settings).run(request))
+
+    report = LocalEngine(jobs.settings).run(request, progress)
+    (other,) = others
+    assert (report.status, report.snapshot_id) == (Status.COMMITTED, other.snapshot_id)
+    assert (report.units, report.added_position_deletes) == (other.units, other.added_position_deletes)
+    assert len(snapshots_of(stream.table.metadata, request.job)) == 1
+
+
+def test_a_job_that_another_process_ends_with_nothing(create: Create, jobs: Jobs) -> None:
+    """No report of it is kept, and it is not said to have done anything."""
+    stream = create()
+    fill(stream)
+    request = jobs.request()
+
+    def progress(done: int, units: int, _: str) -> None:
+        if done == units:
+            jobs.context(request).store.cancel()
+            assert LocalEngine(jobs.settings).run(request).status is Status.CANCELLED
+
+    with pytest.raises(Failed, match=r"^Another process has ended convert:.* no snapshot of it\.$"):
+        LocalEngine(jobs.settings).run(request, progress)
+    assert snapshots_of(stream.table.metadata, request.job) == []
