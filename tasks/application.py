@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import click
 from celery import Celery, bootsteps
 from celery.beat import EmbeddedService
+from celery.schedules import schedstate, schedule
 from celery.signals import worker_shutting_down
 from kombu.entity import Exchange, Queue
 from kombu.utils.url import parse_url
@@ -25,6 +27,19 @@ from producer.broker.queue import QUEUES, SWEEP
 from producer.common.errors import Reason, Refused
 from producer.common.redaction import redact_logs
 from producer.common.settings import Settings
+
+
+class Interval(schedule):
+    """A schedule that is due too when its last run lies in the future, as it does once the clock was set back.
+
+    Celery's own would wait until the clock reaches that run again, and nobody would sweep for so long.
+    """
+
+    def is_due(self, last_run_at: datetime) -> schedstate:
+        """Return whether it is due, and in how many seconds to look again."""
+        state = super().is_due(last_run_at)
+        return schedstate(is_due=True, next=self.seconds) if state.next > self.seconds else state
+
 
 redact_logs()
 settings = Settings.load()
@@ -63,7 +78,7 @@ app.conf.update(
     task_send_sent_event=False,  # the messenger sends that of a job; a sweep sends events if it finds something
     task_track_started=True,
     beat_schedule={
-        "sweep": {"task": SWEEP, "schedule": float(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
+        "sweep": {"task": SWEEP, "schedule": Interval(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
     },
 )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from celery.schedules import maybe_schedule
 
 from tasks.application import app
 
@@ -25,3 +28,11 @@ def test_a_worker_waits_for_its_broker_without_limit() -> None:
         connection.ensure_connection(
             failed, app.conf.broker_connection_max_retries, interval_start=0, interval_step=0, interval_max=0
         )
+
+
+@pytest.mark.parametrize(
+    ("last_run", "due"), [(timedelta(), False), (-timedelta(days=1), True), (timedelta(days=1), True)]
+)
+def test_sweeps_go_on_when_the_clock_is_set_back(last_run: timedelta, due: bool) -> None:
+    interval = maybe_schedule(app.conf.beat_schedule["sweep"]["schedule"], app=app)
+    assert interval.is_due(app.now() + last_run).is_due is due
