@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
+from producer.broker.connections import connection_error
 from producer.broker.registry import JobRegistry
 from producer.cli import render
-from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import redact
+from producer.common.settings import Settings
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table
-from producer.model.job import Report, Request, Status
+from producer.job import Job
+from producer.model.job import JobId, Report, Request, Status
 from producer.planning.planner import check_request
 from producer.planning.units import PlanWithUnits
 
+log = logging.getLogger(__name__)
+
+#: The status of a job whose state cannot be read.
+UNKNOWN: Final = "unknown"
 #: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
     errno.ENOSPC: ": the disk of the table, or of ICEFLEET_SCRATCH_DIR, is full: free some space and run this again",
     errno.EACCES: ": this user lacks the right: grant it and run this again",
     errno.EROFS: ": the disk is mounted for reading only",
 }
+
+#: Why a catalog or storage may not be read now, and may be later.
+_PASSING: Final = (Reason.NO_ANSWER, Reason.DENIED)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +67,59 @@ def table_options(command: F) -> F:
 def run_options(command: F) -> F:
     """Add the options that say how to run a job."""
     return ALL_OR_NOTHING(NO_WAIT(JSON(command)))
+
+
+class Unknown(Failed):
+    """The command ends before the job does: how the job ends is not known."""
+
+    def __init__(self, sentence: str, job: str | None = None) -> None:
+        super().__init__(sentence)
+        self.job = job
+
+
+class Interrupted(Unknown):
+    """The same, because the user does not want to wait."""
+
+
+@contextmanager
+def goes_on(settings: Settings, job: str, *, sent: bool = True) -> Iterator[None]:
+    """Turn an interrupt and what keeps from reading a fleet's job into an error that says that the job goes on.
+
+    Args:
+        settings: The settings of the fleet.
+        job: The job's id.
+        sent: Whether the job was sent for sure.
+
+    Raises:
+        Interrupted: The user has interrupted the command.
+        Unknown: The job cannot be read.
+        Refused: There is no such job, or the configuration does not allow to read it.
+    """
+    state = f"{job} {'goes on' if sent else 'may have been sent'}"
+    advice = f"`icefleet status {job}` shows it, `icefleet cancel {job}` cancels it."
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{state}: {advice}", job) from error
+    except Exception as error:  # clients of Redis, catalogs and storage raise errors of many kinds
+        if isinstance(error, Refused) and error.reason not in _PASSING:
+            raise
+        log.info("%s cannot be read", job, exc_info=True)
+        why = str(error) if isinstance(error, IcefleetError) else failure_text(error)
+        if is_of_broker(error):
+            why = str(connection_error(settings.redis_url or settings.broker_url, error))
+        raise Unknown(f"{why.rstrip('.')}. {state}: {advice}", job) from error
+
+
+def is_of_broker(error: Exception) -> bool:
+    """Return whether a client of the broker or of Redis raised an error."""
+    return type(error).__module__.partition(".")[0] in ("redis", "kombu")
+
+
+def wait(job: Job, settings: Settings, *, as_json: bool) -> Report:
+    """Wait for a job with a progress bar; see :func:`goes_on` for what may keep from it."""
+    with goes_on(settings, job.id), render.progress_bar(job.name.table, quiet=as_json) as bar:
+        return job.wait(progress=bar.show)
 
 
 def require_redis(fleet: Fleet) -> Fleet:
@@ -99,13 +163,16 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         with suggest_table(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
         check_request(table, request)  # refuse before a job exists what planning would refuse
-        with render.progress_bar(request.table, quiet=as_json or no_wait) as bar:
+        submitting = nullcontext() if fleet.settings.local else goes_on(fleet.settings, request.job, sent=False)
+        with submitting, render.progress_bar(request.table, quiet=as_json or not fleet.settings.local) as bar:
             job = fleet.submit(request, on_progress=bar.update)
-            if no_wait:
-                queued = {"job": job.id, "table": request.table, "status": "queued"}
-                print_json(queued) if as_json else click.echo(job.id)
-                return
-            report = job.wait(progress=bar.show)
+        if no_wait:
+            queued = {"job": job.id, "table": request.table, "status": "queued"}
+            print_json(queued) if as_json else click.echo(job.id)
+            return
+        report = wait(job, fleet.settings, as_json=as_json)
+    except Unknown:
+        raise
     except Exception as error:  # clients of catalogs and storage raise errors of many kinds
         if not as_json:
             raise
@@ -164,7 +231,10 @@ def end(report: Report, as_json: bool) -> NoReturn:
 
 def fail(error: IcefleetError, as_json: bool) -> NoReturn:
     """Print an error, and exit with its exit status."""
-    if as_json:
+    if as_json and isinstance(error, Unknown):
+        known = JobId.parse(error.job).model_dump(mode="json", exclude={"token"}) if error.job else {}
+        print_json({"job": error.job, **known, "status": UNKNOWN, "reason": str(error)})
+    elif as_json:
         print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
     else:
         render.show_error(error)

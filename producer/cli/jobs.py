@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -14,15 +15,25 @@ from rich.markup import escape
 
 from producer.broker.leases import Holder
 from producer.cli import render
-from producer.cli.common import JOB, JSON, end, find_fleet, print_json, require_redis, show, suggest_table
+from producer.cli.common import (
+    JOB,
+    JSON,
+    UNKNOWN,
+    end,
+    find_fleet,
+    goes_on,
+    print_json,
+    require_redis,
+    show,
+    suggest_table,
+    wait,
+)
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.sizes import count_text
 from producer.fleet import Fleet
 from producer.job import Job, Progress
 from producer.model.job import Status
 
-#: The status of a job whose state cannot be read.
-UNKNOWN: Final = "unknown"
 #: The statuses that jobs can be filtered by.
 CHOICES: Final = (*(str(status) for status in Status), UNKNOWN)
 
@@ -125,10 +136,8 @@ def watch(job: str, as_json: bool) -> None:
     Example:
       icefleet watch $(icefleet convert db.events --no-wait)
     """
-    found = require_redis(Fleet()).job(job)
-    with render.progress_bar(found.name.table, quiet=as_json) as bar:
-        report = found.wait(progress=bar.show)
-    end(report, as_json)
+    fleet = require_redis(Fleet())
+    end(wait(fleet.job(job), fleet.settings, as_json=as_json), as_json)
 
 
 @click.command()
@@ -158,10 +167,11 @@ def resume(job: str, as_json: bool) -> None:
     Example:
       icefleet resume convert:default:db.events:20240501T101500-1a2b3c4d
     """
-    found: Job = require_redis(Fleet()).job(job).resume()
-    with render.progress_bar(found.name.table, quiet=as_json) as bar:
-        report = found.wait(progress=bar.show)
-    end(report, as_json)
+    fleet = require_redis(Fleet())
+    found = fleet.job(job)
+    with nullcontext() if fleet.settings.local else goes_on(fleet.settings, job):
+        found = found.resume()
+    end(wait(found, fleet.settings, as_json=as_json), as_json)
 
 
 @click.command()

@@ -91,10 +91,10 @@ class Commands(click.Group):
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
             if ctx.params.get("verbose"):
                 click.echo(redact(traceback.format_exc()), err=True)
-            if type(error).__module__.partition(".")[0] in ("redis", "kombu"):
-                _fail(_redis_lost(error))
-            from producer.cli.common import failure_text
+            from producer.cli.common import failure_text, is_of_broker
 
+            if is_of_broker(error):
+                _fail(_redis_lost(error))
             _fail(Failed(f"{failure_text(error)}; icefleet -v shows the stack"))
 
 
@@ -132,14 +132,15 @@ def _warn_of_unknown_variables() -> None:
         show_warning(f"{name} is set and is no setting of Icefleet: {hint}")
 
 
-def _redis_lost(error: Exception) -> Failed:
+def _redis_lost(error: Exception) -> IcefleetError:
     """Return the error for a connection that broke while a command ran; a command is refused if it cannot start."""
     from producer.broker.connections import connection_error
+    from producer.cli.common import Unknown
     from producer.common.settings import Settings
 
     settings = Settings.load()
     refused = connection_error(settings.redis_url or settings.broker_url, error)
-    return Failed(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
+    return Unknown(f"{refused} Jobs that were sent go on: `icefleet jobs` lists them.")
 
 
 def _unavailable(name: str, why: str, sentence: str) -> click.Command:

@@ -17,6 +17,7 @@ from typing import Any
 import click
 import pyarrow as pa
 import pytest
+import redis
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
@@ -28,10 +29,10 @@ from producer.broker.leases import Holder
 from producer.cli import compact, config, render
 from producer.cli.jobs import JobLine, show_jobs, show_progress
 from producer.cli.main import main
-from producer.common.errors import Refused
+from producer.common.errors import Reason, Refused
 from producer.common.settings import PREFIX, Settings
 from producer.fleet import Fleet
-from producer.job import Progress, ProgressCallback
+from producer.job import Job, Progress, ProgressCallback
 from producer.model.job import Operation, Report, Request, Status
 from producer.model.plan import Plan, UnitHeader
 from producer.planning.compact.options import OPTION_FIELDS
@@ -315,6 +316,81 @@ class TestUsage:
         assert result.exit_code == 2
         assert result.stderr.startswith("Refused: ")
         assert job in result.stderr
+
+
+class TestWaiting:
+    """A command that ends before the job does never calls it failed: it says that the job goes on."""
+
+    LOST = redis.exceptions.ConnectionError("Connection refused")
+    CASES = pytest.mark.parametrize(
+        ("error", "title", "says"),
+        [
+            (LOST, "Unknown", "The broker at redis://***@127.0.0.1:1/0 does not answer: "),
+            (ConnectionError("the catalog is away"), "Unknown", "the catalog is away (ConnectionError). "),
+            (Refused(Reason.NO_ANSWER, "Catalog 'c' does not answer: no"), "Unknown", "does not answer: no. "),
+            (KeyboardInterrupt(), "Interrupted", ""),
+        ],
+        ids=["Redis", "catalog", "no answer", "interrupt"],
+    )
+    COMMANDS = pytest.mark.parametrize("command", [["convert", "db.t"], ["compact", "db.t"], ["watch"], ["resume"]])
+    URL = "redis://me:secret@127.0.0.1:1/0"
+
+    @pytest.fixture(autouse=True)
+    def fleet(self, stream: StreamTable, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A Redis that answers while the command starts."""
+        monkeypatch.setattr("producer.broker.registry.JobRegistry.check", lambda _: None)
+        monkeypatch.setattr(Fleet, "submit", lambda self, request, **_: self.job(request.job))
+        monkeypatch.setattr(Job, "resume", lambda self: self)
+
+    def invoke(self, run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, command: list[str]) -> Result:
+        def wait(*_: object, **__: object) -> Report:
+            raise error
+
+        monkeypatch.setattr(Job, "wait", wait)
+        job = [] if "db.t" in command else [ENDED]
+        return run(*command[:1], *job, *command[1:], ICEFLEET_BROKER_URL=self.URL)
+
+    @CASES
+    @COMMANDS
+    def test_for_people(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, title: str, says: str, command: list[str]
+    ) -> None:
+        result = self.invoke(run, monkeypatch, error, command)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(f"{title}: ")
+        assert says in result.stderr
+        told = re.search(
+            r"(\S+:db\.t:\S+) goes on: `icefleet status (\S+)` shows it, `icefleet cancel (\S+)`", result.stderr
+        )
+        assert told is not None
+        assert len(set(told.groups())) == 1
+        assert "secret" not in result.output
+
+    @CASES
+    @COMMANDS
+    def test_for_programs(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, title: str, says: str, command: list[str]
+    ) -> None:
+        result = self.invoke(run, monkeypatch, error, [*command, "--json"])
+        assert (result.exit_code, result.stderr) == (1, "")
+        output = only_json(result)
+        assert output["job"].split(":")[:3] == [output["operation"], output["catalog"], output["table"]]
+        assert (output["table"], output["status"]) == ("db.t", "unknown")
+        assert says in output["reason"]
+
+    def test_a_job_that_may_have_been_sent(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def submit(*_: object, **__: object) -> Job:
+            raise self.LOST
+
+        monkeypatch.setattr(Fleet, "submit", submit)
+        output = only_json(run("convert", "db.t", "--json", ICEFLEET_BROKER_URL=self.URL))
+        assert output["status"] == "unknown"
+        assert f"{output['job']} may have been sent: `icefleet status" in output["reason"]
+
+    def test_a_job_that_is_unknown_is_refused(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = Refused(Reason.UNKNOWN_JOB, "Nothing is known of it.")
+        result = self.invoke(run, monkeypatch, error, ["watch"])
+        assert (result.exit_code, result.stderr) == (2, "Refused: Nothing is known of it.\n")
 
 
 class TestTables:
