@@ -134,6 +134,30 @@ def test_another_spec_than_the_tables(create: Create) -> None:
     assert {(file.spec_id, file.partition[0]) for file in stream.data_files()} == {(old, 0), (old, 1), (old, 2)}
 
 
+@pytest.mark.parametrize("partitioned_paths", ["true", "false"])
+def test_files_merged_from_several_tasks_are_sorted(create: Create, partitioned_paths: str) -> None:
+    """Paths in object storage begin with a hash, or names do: neither tells in which order files were written."""
+    properties = {"enabled": "true", "partitioned-paths": partitioned_paths}
+    stream = create(
+        SCHEMA,
+        spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x")),
+        properties={f"write.object-storage.{name}": value for name, value in properties.items()},
+    )
+    with stream.table.update_sort_order() as order:
+        order.asc("noise", IdentityTransform())
+    seventh = pa.array(np.arange(20_000) * 7 // 20_000)  # the rows of some lie across two of four tasks
+    for part in range(2):
+        stream.append(points(20_000, part).set_column(0, "x", seventh))
+    target = sum(file.size for file in stream.data_files()) // 4
+    compact(stream, {"strategy": "sort", "rewrite-all": "true", "target-file-size-bytes": str(target)})
+    files = stream.data_files()
+    assert len(files) == 7
+    for file in files:
+        assert file.data_file.sort_order_id == stream.table.sort_order().order_id
+        noise = pq.read_table(file.path.removeprefix("file://"), partitioning=None)["noise"].to_pylist()
+        assert noise == sorted(noise)
+
+
 def test_groups_and_limits(create: Create) -> None:
     stream = create(SCHEMA)
     for part in range(12):

@@ -46,9 +46,9 @@ class SplitGroup:
 def group_by_partition(
     inputs: Iterable[ContentFile], scopes: Sequence[Scope | None]
 ) -> list[tuple[Scope, list[ContentFile]]]:
-    """Return inputs by the partition that all of their rows go to."""
+    """Return inputs by the partition that all of their rows go to, in the order in which they came to the table."""
     found: dict[Scope, list[ContentFile]] = defaultdict(list)
-    for file in inputs:
+    for file in _in_order(inputs):
         partition = scopes[file.scope]
         assert partition is not None
         found[partition].append(file)
@@ -63,7 +63,7 @@ def group_splits(
 ) -> list[SplitGroup]:
     """Cut each partition's inputs into groups that are worth a file of the target size, ``most`` at most.
 
-    What is written into one partition stays together and in order.
+    What is written into one partition stays together and in the order of its inputs.
     """
     groups = []
     for partition, inputs in partitions:
@@ -71,7 +71,7 @@ def group_splits(
         output = sum(file.size * live[file.path] // max(1, file.record_count) for file in inputs)
         wanted = min(most, sizes.files(output))
         share = max(1, sum(file.size for file in inputs) // wanted)
-        for splits in _cut(_in_order(inputs), share, wanted):
+        for splits in _cut(inputs, share, wanted):
             rows = sum(live[split.file.path] // split.count for split in splits)
             groups.append(SplitGroup(partition, splits, rows))
     return groups

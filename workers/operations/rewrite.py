@@ -173,7 +173,11 @@ def _rearrange(
 def _merge_small_files(
     written: list[ScopedFile], unit: RewriteUnit, io: FileIO, copy: Callable[[Sequence[SplitGroup]], list[ScopedFile]]
 ) -> list[ScopedFile]:
-    """Merge files that came out too small: several tasks may each have had too few rows at its end."""
+    """Merge files that came out too small: several tasks may each have had too few rows at its end.
+
+    They are read in the order in which they were written, so that sorted rows stay sorted. Their paths do not tell it:
+    a table's location provider may put a hash before each name.
+    """
     small: dict[Scope, list[StagedDataFile]] = defaultdict(list)
     for partition, file in written:
         if file.size < unit.sizes.least:

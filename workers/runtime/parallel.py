@@ -6,6 +6,7 @@ import heapq
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -29,7 +30,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T]]) -> list[T]:
-    """Return what ``work`` yields for each task number, in no order.
+    """Return what ``work`` yields for each task number, in the order of these.
 
     A single task runs in this process, and so do all tasks where the session runs alone: Spark would cost more than
     the work. The values are pickled.
@@ -37,11 +38,12 @@ def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T
     if tasks <= 1 or context.session.alone:
         with record_task_error(context.scratch):
             return [value for number in context.cancellation.until_set(range(tasks)) for value in work(number)]
-    return map_partitions(
+    values = map_partitions(
         context.session.range(tasks, context.cancellation),
         context.scratch,
-        lambda batches: (value for number in _task_numbers(batches) for value in work(number)),
+        lambda batches: ((number, value) for number in _task_numbers(batches) for value in work(number)),
     )
+    return [value for _, value in sorted(values, key=itemgetter(0))]
 
 
 def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.RecordBatch]], Iterable[T]]) -> list[T]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +59,14 @@ def test_each_split_once(sizes: list[int], most: int, tasks: int) -> None:
     assert len(found) <= tasks
     assert all(found)
     assert sorted(id(group) for task in found for group in task) == sorted(map(id, groups))
+
+
+def test_the_order_of_groups_is_that_of_their_inputs() -> None:
+    """Merged files hold sorted rows; where paths begin with a hash, these say nothing of the order."""
+    files = [replace(file, path=path) for file, path in zip(inputs(10, 10, 10), ("c", "a", "b"), strict=True)]
+    [group] = group_splits([(A, files)], SIZES, 1, lambda file: 0)
+    assert [split.file.path for split in group.splits] == ["c", "a", "b"]
+    assert group_by_partition(files, (A,)) == [(A, sorted(files, key=lambda file: file.path))]
 
 
 def test_by_partition() -> None:
