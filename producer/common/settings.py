@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
@@ -19,6 +19,8 @@ from producer.common.sizes import parse_size
 
 PREFIX = "ICEFLEET_"
 _REDIS: Final = ("redis", "rediss")
+#: The smallest heap of Spark's, in MB, which a worker's memory has to hold; ``workers`` has the same number in bytes.
+MIN_HEAP_MB: Final = 512
 _EXAMPLE: Final = "redis://localhost:6379/0"
 
 #: Variables with the prefix that are no settings: the folder of foreign tables that conformance tests read.
@@ -97,10 +99,13 @@ class Settings(BaseSettings):
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
     heap_mb: Megabytes = Field(
-        0, ge=0, le=1_000_000, description="Spark's heap in MB; 0: a third of the memory, 4096 at most"
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Spark's heap in MB, 512 at least; 0: a third of the memory, 4096 at most",
     )
     memory_mb: Megabytes = Field(
-        0, ge=0, description="memory that a worker may use in MB; 0: all of the machine or its cgroup"
+        0, ge=0, description="memory that a worker may use in MB, 512 at least; 0: all of the machine or its cgroup"
     )
     scratch_dir: str = Field(
         "", description="local disk where workers spill and sort; empty: the system's temporary directory"
@@ -138,8 +143,15 @@ class Settings(BaseSettings):
     @field_validator("heap_mb", "memory_mb")
     @classmethod
     def _enough(cls, value: int) -> int:
-        if 0 < value < 256:
-            raise ValueError("is less than Spark needs: 256 at least, or 0 to choose by the machine")
+        if 0 < value < MIN_HEAP_MB:
+            raise ValueError(f"is less than Spark needs: {MIN_HEAP_MB} at least, or 0 to choose by the machine")
+        return value
+
+    @field_validator("memory_mb")
+    @classmethod
+    def _holds_heap(cls, value: int, info: ValidationInfo) -> int:
+        if 0 < value < (heap := info.data.get("heap_mb", 0)):
+            raise ValueError(f"does not hold the heap of {PREFIX}HEAP_MB={heap}: leave both at 0, or give it more")
         return value
 
     @classmethod

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from producer.common.errors import Reason, Refused
-from producer.common.settings import PREFIX, Settings
+from producer.common.settings import MIN_HEAP_MB, PREFIX, Settings
+from workers.runtime.machine import Budget, Machine
 
 WRONG = {
     "UNIT_MB": ["0", "-1", "1000001", "many", "1.5", ""],
@@ -18,8 +19,8 @@ WRONG = {
     "GIVE_UP_HOURS": ["0", "8761"],
     "COMMIT_ATTEMPTS": ["0", "1001"],
     "CORES": ["-1", "1025"],
-    "HEAP_MB": ["-1", "1", "255", "1000001"],
-    "MEMORY_MB": ["-1", "1", "255"],
+    "HEAP_MB": ["-1", "1", "511", "1000001"],
+    "MEMORY_MB": ["-1", "1", "511"],
     "UNIT_SECONDS": ["0", "-5", "soon", "60s", "1.5", ""],
     "SHUTDOWN_SECONDS": ["0"],
     "SWEEP_SECONDS": ["0"],
@@ -35,8 +36,8 @@ RIGHT = {
     "GIVE_UP_HOURS": ["1", "8760"],
     "COMMIT_ATTEMPTS": ["1", "1000"],
     "CORES": ["0", "1024"],
-    "HEAP_MB": ["0", "256"],
-    "MEMORY_MB": ["0", "256"],
+    "HEAP_MB": ["0", "512"],
+    "MEMORY_MB": ["0", "512"],
     "UNIT_SECONDS": ["1"],
     "SHUTDOWN_SECONDS": ["1"],
     "LEASE_SECONDS": ["3"],
@@ -175,3 +176,19 @@ def test_unknown_variables_come_with_the_nearest_name(monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, "x")
     assert ("ICEFLEET_BROKERURL", "ICEFLEET_BROKER_URL") in Settings.unknown_variables()
     assert not {"ICEFLEET_FIXTURES", "ICEFLEET_CORES", "OTHER"} & {name for name, _ in Settings.unknown_variables()}
+
+
+def test_a_heap_that_does_not_fit_is_refused_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_HEAP_MB", "2000")
+    monkeypatch.setenv("ICEFLEET_MEMORY_MB", "1000")
+    with pytest.raises(Refused, match=r"^ICEFLEET_MEMORY_MB='1000': does not hold the heap of ICEFLEET_HEAP_MB=2000:"):
+        Settings.load()
+
+
+@pytest.mark.parametrize("name", ["heap_mb", "memory_mb"])
+def test_the_least_that_is_allowed_is_enough_for_a_worker(name: str) -> None:
+    """A worker that refused it would do so at each unit."""
+    machine = Machine(4, 8 << 30)
+    assert Budget.of(machine, **{name: MIN_HEAP_MB}).heap_bytes == MIN_HEAP_MB << 20
+    with pytest.raises(ValueError, match="MB"):
+        Budget.of(machine, **{name: MIN_HEAP_MB - 1})
