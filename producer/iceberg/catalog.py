@@ -12,6 +12,7 @@ from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     OAuthError,
     UnauthorizedError,
     ValidationError,
@@ -30,11 +31,15 @@ def open_catalog(name: str) -> Catalog:
     """Return a catalog of PyIceberg's configuration.
 
     Raises:
-        Refused: The configuration has no such catalog, or the catalog does not answer.
+        Refused: The configuration has no such catalog, a package that it needs is not installed, or the catalog does
+            not answer.
     """
     try:
         return load_catalog(name)
-    except (ValueError, ModuleNotFoundError) as error:
+    except (NotInstalledError, ImportError) as error:
+        hint = f"a package that it needs is not installed here ({_first_line(error)})"
+        raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint}.") from error
+    except ValueError as error:
         hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_configured_names(name)}"
         raise Refused(
             Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_first_line(error)})."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_a_catalog_that_is_not_configured(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: load_catalog(name, type="strange"))
     with pytest.raises(Refused, match="There is no usable catalog 'nope'"):
         open_catalog("nope")
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "options"),
+    [
+        ("glue", "boto3", {}),
+        ("hive", "hive_metastore", {"uri": "thrift://127.0.0.1:1"}),
+        ("sql", "sqlalchemy", {"uri": "sqlite://"}),
+    ],
+)
+def test_a_catalog_whose_package_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, kind: str, module: str, options: dict[str, str]
+) -> None:
+    """It does not come by itself: a job that waited for it would wait in vain."""
+    for loaded in [name for name in sys.modules if name.startswith((f"pyiceberg.catalog.{kind}", f"{module}."))]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(
+        "producer.iceberg.catalog.load_catalog", lambda name: load_catalog(name, **{"type": kind, **options})
+    )
+    says = rf"^There is no usable catalog 'far': a package .* not installed here \(.*'pyiceberg\[{kind}.*'\)\.$"
+    with pytest.raises(Refused, match=says) as refused:
+        open_catalog("far")
+    assert refused.value.reason == Reason.UNKNOWN_CATALOG
 
 
 def test_a_catalog_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
