@@ -149,7 +149,7 @@ def test_a_command_says_which_extra_it_needs(plain: Environment, command: str, e
 def test_the_demonstration_runs(demo: Environment) -> None:
     small = ("--scale", "0.002", "--batches", "1", "--json")
     output = json.loads(demo.said("icefleet", "demo", *small, timeout=600))
-    assert output["converted"]["files"]["equality_deletes"] == 0, output
+    assert (output["equal"], output["converted"]["equality_delete_files"]) == (True, 0), output
 
 
 def _checked(environment: Environment, folder: Path) -> str:
