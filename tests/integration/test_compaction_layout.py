@@ -13,7 +13,7 @@ from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 from tasks.testing import StreamTable
 from tests.integration.conftest import Create
@@ -100,6 +100,26 @@ def test_row_groups_are_as_large_as_the_table_asks(create: Create) -> None:
     sizes = [sum(g.column(c).total_compressed_size for c in range(g.num_columns)) for g in groups]
     assert len(sizes) > 2
     assert max(sizes) < 75 * KB
+
+
+@pytest.mark.parametrize(
+    "name", ["page-size-bytes", "page-row-limit", "dict-size-bytes", "row-group-size-bytes", "row-group-limit"]
+)
+@pytest.mark.parametrize("page_version", ["v1", "v2"])
+def test_lists_are_readable_whatever_is_as_small_as_can_be(create: Create, name: str, page_version: str) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "l", ListType(3, LongType(), element_required=False), required=False),
+    )
+    named = {name: "1", "page-version": page_version}
+    stream = create(schema, properties={f"write.parquet.{name}": value for name, value in named.items()})
+    rows = [{"id": 0, "l": [1, 1, 1, 1, 2]}, {"id": 1, "l": None}, {"id": 2, "l": []}, {"id": 3, "l": [7] * 40}]
+    for row in rows:
+        stream.append(pa.Table.from_pylist([row], schema=pa.schema({"id": pa.int64(), "l": pa.list_(pa.int64())})))
+    compact(stream, {"rewrite-all": "true"})
+    [file] = stream.data_files()
+    read = pq.ParquetFile(file.path.removeprefix("file://")).read().to_pylist()
+    assert sorted(read, key=lambda row: row["id"]) == rows
 
 
 def test_old_specs_are_routed(create: Create, version: int) -> None:

@@ -45,6 +45,9 @@ _CODECS_WITH_LEVELS: Final = frozenset({"gzip", "zstd", "brotli"})
 _USUAL_LEVELS: Final = {"zstd": 3}
 #: Values that Arrow writes between two checks of a page's size, unless values are large.
 _CHECK_VALUES: Final = 1024
+#: Where pages are to have 6 bytes or fewer, Arrow writes a list that is alone in its row group and has a dictionary so
+#: that Arrow reads no row back. Pages of less than this are mostly headers anyway.
+_MIN_PAGE_BYTES: Final = 1 << 10
 _MIN_FILTER_BYTES: Final = 32
 #: Rows that decide whether values repeat.
 _SAMPLED_ROWS: Final = 1 << 16
@@ -128,7 +131,7 @@ class WriteProperties:
             if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
         }
         paths = tuple(column.path for column in columns)
-        page_bytes = _positive(properties, "page-size-bytes", 1 << 20)
+        page_bytes = max(_MIN_PAGE_BYTES, _positive(properties, "page-size-bytes", 1 << 20))
         fixed = {
             "compression": codec,
             "compression_level": level,
