@@ -37,7 +37,7 @@ _SMALL_CHUNK_BYTES: Final = 512 << 10
 _UNEVEN_STEP_BYTES: Final = 512 << 10
 _UNEVEN_STEP_ROWS: Final = 16
 #: A batch of so many rows, or of this part of the bytes that it may have, is large enough.
-_MIN_BATCH_ROWS: Final = 1 << 16
+_MIN_BATCH_ROWS: Final = 1 << 15
 _MIN_BATCH_PART: Final = 4
 #: What a batch may hold so that Arrow's 32-bit offsets reach.
 _MAX_BYTES: Final = 1 << 30
