@@ -103,22 +103,29 @@ def current_jobs(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
     for catalog in settings.catalog_names:
         try:
             names = list(table_names(open_catalog(catalog)))
-        except IcefleetError as error:
-            log.warning("%s", error)
+        except Exception as error:  # an error at one catalog or table must not stop the others
+            log.warning("the tables of catalog %s cannot be listed: %s", catalog, error)
             continue
         for name in names:
             try:
-                table = open_table(catalog, name)
+                yield from _jobs_at(catalog, name)
             except IcefleetError:
                 continue  # dropped since, or unreadable
-            for operation in Operation:
-                branches = branches_of(table.metadata)
-                found, wrong = JobStore(table.io, table.metadata.location, "", branches).currents(operation)
-                for problem in wrong:  # the registry may know the job, or a newer version may read the record
-                    log.warning("%s", problem)
-                for current in found:
-                    if _is_job_at(current, catalog, name):
-                        yield current, JobStore(table.io, table.metadata.location, current.token, branches)
+            except Exception as error:  # its storage is away, or denies access
+                log.warning("the jobs at %s cannot be read: %s", name, error)
+
+
+def _jobs_at(catalog: str, name: str) -> list[tuple[Request, JobStore]]:
+    table, jobs = open_table(catalog, name), []
+    location, branches = table.metadata.location, branches_of(table.metadata)
+    for operation in Operation:
+        found, wrong = JobStore(table.io, location, "", branches).currents(operation)
+        for problem in wrong:  # the registry may know the job, or a newer version may read the record
+            log.warning("%s", problem)
+        for current in found:
+            if _is_job_at(current, catalog, name):
+                jobs.append((current, JobStore(table.io, location, current.token, branches)))
+    return jobs
 
 
 def _is_job_at(request: Request, catalog: str, table: str) -> bool:
