@@ -74,7 +74,7 @@ def _configure(arguments: tuple[str, ...]) -> None:
         command.apply_options("icefleet", arguments)
     except (Error, ValueError) as error:
         raise Refused(Reason.USAGE, f"Flower does not take its options: {error}.") from error
-    if _has_login(options):
+    if any(options.basic_auth or ()) or options.auth:  # Flower asks for a login
         return
     if not _is_local(options):
         sentence = (
@@ -85,11 +85,6 @@ def _configure(arguments: tuple[str, ...]) -> None:
     click.echo(
         "FLOWER_BASIC_AUTH is not set: everybody on this machine sees the pages, and the API answers nobody.", err=True
     )
-
-
-def _has_login(options: Any) -> bool:
-    """Return whether Flower asks for a login."""
-    return any(options.basic_auth or ()) or bool(options.auth)
 
 
 def _is_local(options: Any) -> bool:

@@ -18,17 +18,10 @@ for _needed in ("psutil", "pyspark"):
         raise ModuleNotFoundError(f"No module named {_needed!r}", name=_needed)
 
 
-@click.command()
-@click.option(
-    "--queues",
-    default=",".join(QUEUES.values()),
-    show_default=True,
-    help="What this worker serves, separated by commas.",
-)
-@click.option(
-    "--concurrency", default=1, show_default=True, type=click.IntRange(1, 64), help="Units at a time, a session each."
-)
-@click.option("--name", default="icefleet@%h", show_default=True, help="The worker's name in Flower; %h is the host.")
+@click.command(context_settings={"show_default": True})
+@click.option("--queues", default=",".join(QUEUES.values()), help="What this worker serves, separated by commas.")
+@click.option("--concurrency", default=1, type=click.IntRange(1, 64), help="Units at a time, a session each.")
+@click.option("--name", default="icefleet@%h", help="The worker's name in Flower; %h is the host.")
 @click.option(
     "--beat",
     is_flag=True,
@@ -37,7 +30,6 @@ for _needed in ("psutil", "pyspark"):
 @click.option(
     "--log-level",
     default="INFO",
-    show_default=True,
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     help="Lowest level that the worker logs, to standard error.",
 )

@@ -12,12 +12,11 @@ import click
 from producer.common.errors import Reason, Refused
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option(
     "--dir",
     "folder",
     default="icefleet-demo",
-    show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for catalog and table; what an earlier demo left there is replaced.",
 )
@@ -25,33 +24,24 @@ from producer.common.errors import Reason, Refused
 @click.option(
     "--scale",
     default=0.5,
-    show_default=True,
     type=click.FloatRange(0.001, 1000),
     help="TPC-H's scale factor: 1 is 6 million rows. Reading before the conversion grows with its square.",
 )
 @click.option(
     "--format-version",
     default="2",
-    show_default=True,
     type=click.Choice(["2", "3"]),
     help="Format version of the table: 2 gets position deletes, 3 deletion vectors.",
 )
 @click.option(
     "--batches",
     default=4,
-    show_default=True,
     type=click.IntRange(1, 1000),
     help="Commits of the stream; each changes 0.5 % of the rows.",
 )
 @click.option("--table-only", is_flag=True, help="Make the table and convert nothing; needs no Spark and no reader.")
-@click.option("--keep/--no-keep", default=True, show_default=True, help="Keep the table at the end, to look further.")
-@click.option(
-    "--read-limit",
-    default=600.0,
-    show_default=True,
-    type=click.FloatRange(1),
-    help="Seconds after which a reader is stopped.",
-)
+@click.option("--keep/--no-keep", default=True, help="Keep the table at the end, to look further.")
+@click.option("--read-limit", default=600.0, type=click.FloatRange(1), help="Seconds after which a reader is stopped.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 def demo(
     folder: Path,
@@ -108,14 +98,16 @@ def demo(
     if keep:
         page.print_next_commands(demo_catalog, is_converted=not table_only)
     if as_json:
-        context = {
+        answer = {
             "table": TABLE,
             "catalog": demo_catalog.name,
             "environment": demo_catalog.environment,
             "scale": scale,
             "batches": batches,
             "format_version": int(format_version),
+            **figures,
+            "seconds": round(time.perf_counter() - started, 1),
         }
-        click.echo(json.dumps({**context, **figures, "seconds": round(time.perf_counter() - started, 1)}))
+        click.echo(json.dumps(answer))
     if difference is not None:
         sys.exit(1)

@@ -67,9 +67,7 @@ QUERY_6 = """
 def generate(scale: float, parts: int) -> Iterator[pa.Table]:
     """Generate the rows in parts of about equal size, one in memory at a time; the same on every machine.
 
-    Args:
-        scale: TPC-H's scale factor: 1 is 6 million rows.
-        parts: The number of parts.
+    TPC-H's scale factor 1 is 6 million rows.
 
     Raises:
         Refused: The generator is not installed.

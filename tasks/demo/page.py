@@ -32,11 +32,7 @@ class Step:
 
 
 class Page:
-    """Results on standard output, live bars on standard error.
-
-    Args:
-        quiet: Print nothing but the bars, for programs that read standard output.
-    """
+    """Results on standard output, unless it is quiet for programs that read it; live bars on standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -48,12 +44,9 @@ class Page:
 
     @contextmanager
     def step(self, title: str, total: int | None = None, *, live: bool = True) -> Iterator[Step]:
-        """Show a bar while a step runs, and print a line at its end.
+        """Show a bar while a step runs, unless the step shows one itself, and print a line at its end.
 
-        Args:
-            title: The text beside the bar.
-            total: How often the step advances, if that is known.
-            live: Whether to show a bar; the step may show one itself.
+        ``total`` is how often the step advances, if that is known.
         """
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         started = time.perf_counter()

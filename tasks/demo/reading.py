@@ -11,16 +11,13 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyiceberg.table import Table
 
 from producer.common.errors import Failed, Reason, Refused
 from tasks.demo.lineitem import KEY, QUERY_6, SCHEMA
-from tasks.testing.reader import Checksum
-
-if TYPE_CHECKING:
-    from datafusion import SessionContext
+from tasks.testing.reader import Checksum, open_session
 
 #: The packages of the reader; imported where it reads, since a demonstration that only makes the table needs neither.
 _PACKAGES: Final = ("datafusion", "pyiceberg_core")
@@ -50,14 +47,7 @@ def check_reader() -> None:
 
 
 def read(table: Table, limit: float) -> Reading | None:
-    """Read the table's current snapshot with iceberg-rust.
-
-    Args:
-        table: The table.
-        limit: Seconds after which the reader is stopped.
-
-    Returns:
-        The reading, or None if the reader was stopped.
+    """Read the table's current snapshot with iceberg-rust; return None if it took more than ``limit`` seconds.
 
     Raises:
         Failed: The reader failed, or died.
@@ -84,24 +74,12 @@ def scan_with_pyiceberg(table: Table) -> int | str:
 
 
 def _read_here(location: str, properties: dict[str, str]) -> Reading:
-    session = _session(location, properties)  # must outlive its queries
+    session = open_session(location, "lineitem", properties)
     started = time.perf_counter()
     (answer,) = session.sql(QUERY_6).to_arrow_table().to_pylist()
     answered = time.perf_counter()
     checksum = Checksum.of_table(session, "lineitem", SCHEMA.column_names)
     return Reading(answered - started, str(answer["revenue"]), time.perf_counter() - answered, checksum)
-
-
-def _session(location: str, properties: dict[str, str]) -> SessionContext:
-    from datafusion import SessionContext
-    from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
-
-    context = SessionContext()
-    table = IcebergDataFusionTable(
-        identifier=["demo", "lineitem"], metadata_location=location, file_io_properties=properties
-    )
-    context.register_table("lineitem", table)
-    return context
 
 
 if __name__ == "__main__":

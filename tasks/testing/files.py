@@ -21,9 +21,9 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import VoidTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, IcebergType, PrimitiveType, UUIDType
+from pyiceberg.types import BinaryType, PrimitiveType, UUIDType
 
 from workers.arrow.transforms import apply_transform
 
@@ -31,13 +31,8 @@ from workers.arrow.transforms import apply_transform
 def split_by_partition(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[tuple[Record, pa.Table]]:
     """Return the rows of each partition in their order, partitions in the order of their first rows.
 
-    Args:
-        rows: Rows with the source columns of the spec, in the Arrow types of the schema.
-        spec: The partition spec.
-        schema: The table's current schema; all source columns are in it, except those of void fields.
-
-    Returns:
-        Partition tuples as the manifest reader gives them, each with its rows.
+    Rows have the source columns in the Arrow types of the table's current schema; void fields need none. Partition
+    tuples are as the manifest reader gives them.
     """
     if not spec.fields or not rows.num_rows:
         return [(Record(), rows)] if not spec.fields else []
@@ -45,9 +40,7 @@ def split_by_partition(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> l
     names = [f"p{position}" for position in range(len(values))]
     keyed = pa.table([*values, pa.array(np.arange(rows.num_rows))], [*names, "row"])
     groups = keyed.group_by(names, use_threads=False).aggregate([("row", "list")])
-    columns = [
-        _internal(groups[name], _result_type(field, schema)) for name, field in zip(names, spec.fields, strict=True)
-    ]
+    columns = [_internal(groups[name], field, schema) for name, field in zip(names, spec.fields, strict=True)]
     return [
         (Record(*partition), rows.take(indexes.values))
         for partition, indexes in zip(zip(*columns, strict=True), groups["row_list"], strict=True)
@@ -58,12 +51,11 @@ def _values(rows: pa.Table, field: PartitionField, schema: Schema) -> pa.Array:
     if isinstance(field.transform, VoidTransform):
         return pa.nulls(rows.num_rows, pa.int32())
     column = _column(rows, schema.find_column_name(field.source_id) or "")
+    source = schema.find_type(field.source_id)
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
-    if isinstance(schema.find_type(field.source_id), BinaryType):
-        # The transforms do not know Arrow's large binary.
+    if isinstance(source, BinaryType):  # the transforms do not know Arrow's large binary
         column = column.cast(pa.binary())
-    source = schema.find_type(field.source_id)
     try:
         return field.transform.pyarrow_transform(source)(column)
     except NotInstalledError:  # without iceberg-rust, which tests want, since it shares no code with the workers
@@ -78,32 +70,21 @@ def _column(rows: pa.Table, path: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _result_type(field: PartitionField, schema: Schema) -> IcebergType | None:
-    if isinstance(field.transform, VoidTransform):
-        return None
-    return field.transform.result_type(schema.find_type(field.source_id))
-
-
-def _internal(column: pa.ChunkedArray, result_type: IcebergType | None) -> list[Any]:
+def _internal(column: pa.ChunkedArray, field: PartitionField, schema: Schema) -> list[Any]:
     """Return values in Iceberg's internal form: dates and times are numbers."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    values = column.combine_chunks()
     if pa.types.is_date32(values.type) or pa.types.is_time(values.type) or pa.types.is_timestamp(values.type):
         values = values.view(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
     plain: list[Any] = values.to_pylist()
-    if isinstance(result_type, UUIDType):
+    if isinstance(field.transform, IdentityTransform) and isinstance(schema.find_type(field.source_id), UUIDType):
         return [None if value is None else UUID(bytes=value) for value in plain]
     return plain
 
 
 def project(schema: Schema, rows: pa.Table, paths: Iterable[str] | None = None) -> tuple[Schema, pa.Table]:
-    """Return some columns of the rows in the Arrow types of a schema, and their part of the schema.
+    """Return some columns of the rows, matched by name, in the Arrow types of a schema, and their part of the schema.
 
-    Columns are matched by name.
-
-    Args:
-        schema: The schema.
-        rows: The rows.
-        paths: Dotted paths of the columns, in their order at the top level; all columns of the rows by default.
+    The dotted paths are in the order of their columns at the top level; by default, all columns are returned.
     """
     selection = list(rows.column_names if paths is None else paths)
     prefixes = tuple(f"{path}." for path in selection)
@@ -129,16 +110,10 @@ def write_parquet(
     field_ids: bool = True,
     row_group_size: int | None = None,
 ) -> dict[str, Any]:
-    """Write one file; return the fields of its manifest entry by their names in the spec.
+    """Write rows as :func:`project` returns them; return the fields of the manifest entry by their names in the spec.
 
-    Args:
-        io: The table's file access.
-        path: The file.
-        schema: The schema of the rows.
-        rows: Rows as :func:`project` returns them.
-        properties: Table properties; ``write.metadata.metrics.*`` choose the metrics.
-        field_ids: Whether columns carry field ids; without them readers use the table's name mapping.
-        row_group_size: Rows of a row group; by default Arrow's.
+    The table properties ``write.metadata.metrics.*`` choose the metrics. Without field ids, readers use the table's
+    name mapping.
     """
     arrow_schema = schema_to_pyarrow(schema, include_field_ids=field_ids)
     output = io.new_output(path)

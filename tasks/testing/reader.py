@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -26,17 +26,25 @@ def read_rows(table: Table | str, snapshot_id: int | None = None) -> pa.Table:
         table: The table as it was loaded, or the location of its metadata file.
         snapshot_id: A snapshot that is not the current one, such as a branch's head; it is read by its own schema.
     """
-    from datafusion import SessionContext
-    from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
-
     location = table if isinstance(table, str) else table.metadata_location
     with tempfile.TemporaryDirectory() as folder:
         if snapshot_id is not None:
             location = _at_snapshot(location, snapshot_id, Path(folder))
-        context = SessionContext()
-        provider = IcebergDataFusionTable(identifier=["ns", "t"], metadata_location=location, file_io_properties={})
-        context.register_table("t", provider)
-        return cast(pa.Table, context.sql("select * from t").to_arrow_table())
+        session = open_session(location, "t", {})
+        return cast(pa.Table, session.sql("select * from t").to_arrow_table())
+
+
+def open_session(location: str, name: str, properties: Mapping[str, str]) -> SessionContext:
+    """Return a session that knows the table of a metadata file by a name; it must outlive its queries."""
+    from datafusion import SessionContext
+    from pyiceberg_core.datafusion import IcebergDataFusionTable  # type: ignore[import-untyped]
+
+    session = SessionContext()
+    provider = IcebergDataFusionTable(
+        identifier=["ns", name], metadata_location=location, file_io_properties=dict(properties)
+    )
+    session.register_table(name, provider)
+    return session
 
 
 def _at_snapshot(location: str, snapshot_id: int, folder: Path) -> str:

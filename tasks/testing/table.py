@@ -44,10 +44,9 @@ def upgrade(catalog: Catalog, identifier: str, format_version: int = 3) -> Table
     table = catalog.load_table(identifier)
     document: dict[str, Any] = json.loads(table.metadata.model_dump_json())
     document["format-version"] = format_version
-    document["metadata-log"] = [
-        *document["metadata-log"],
-        {"metadata-file": table.metadata_location, "timestamp-ms": table.metadata.last_updated_ms},
-    ]
+    document["metadata-log"].append(
+        {"metadata-file": table.metadata_location, "timestamp-ms": table.metadata.last_updated_ms}
+    )
     if format_version >= 3:
         document.setdefault("next-row-id", 0)
     version = int(table.metadata_location.rsplit("/", 1)[-1].split("-", 1)[0])

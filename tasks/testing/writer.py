@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.name_mapping import create_mapping_from_schema
@@ -23,8 +23,9 @@ from pyiceberg.typedef import Record
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.iceberg.partitions import is_unpartitioned, partition_path
+from producer.model.plan import VectorRef
 from producer.planning.units import vector_ref
-from tasks.operations.convert.commit import position_delete_file
+from tasks.operations.convert.commit import position_delete_file, vector_file
 from tasks.testing.files import project, split_by_partition, write_parquet
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.parquet.position_delete_writer import ParquetPositionDeleteWriter
@@ -195,30 +196,18 @@ class TableWriter:
         old = {file.referenced_data_file: file for file in self.files(branch) if file.is_vector}
         rows = self._rows(positions, branch)
         path = self._new_path(table, UNPARTITIONED_PARTITION_SPEC, Record(), "-deletes.puffin")
-        blobs = []
+        vectors = []
         with PuffinWriter(table.io, path) as writer:
             for file, deleted in rows:
                 vector = DeletionVector.of(deleted)
                 if (before := old.get(_path(file))) is not None:
                     vector = vector.union(read_vector(table.io, vector_ref(before), _path(file)))
-                blobs.append((vector.cardinality, *writer.add_vector(_path(file), vector)))
+                offset, length = writer.add_vector(_path(file), vector)
+                vectors.append(VectorRef(path=path, offset=offset, size=length, cardinality=vector.cardinality))
             size = writer.close()
         added = [
-            NewFile(
-                new_data_file(
-                    content=DataFileContent.POSITION_DELETES,
-                    file_path=path,
-                    file_format=FileFormat.PUFFIN,
-                    partition=file.data_file.partition,
-                    record_count=cardinality,
-                    file_size_in_bytes=size,
-                    referenced_data_file=_path(file),
-                    content_offset=offset,
-                    content_size_in_bytes=length,
-                ),
-                file.spec_id,
-            )
-            for (file, _), (cardinality, offset, length) in zip(rows, blobs, strict=True)
+            vector_file(vector, size, _path(file), file.data_file.partition, file.spec_id)
+            for (file, _), vector in zip(rows, vectors, strict=True)
         ]
         return RowDelta(added, [old[_path(file)] for file, _ in rows if _path(file) in old])
 

@@ -1,4 +1,4 @@
-"""What the commit of a conversion changes: delete files and vectors come, equality deletes go."""
+"""What the commit of a conversion changes: delete files and vectors are added, equality deletes leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyiceberg.typedef import Record
 from producer.iceberg.manifest_entry import FILE_PATH_ID, NewFile, new_data_file
 from producer.iceberg.partitions import ScopeDecoder
 from producer.model.job import Failure
-from producer.model.plan import Plan
+from producer.model.plan import Plan, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.planner import branch_head
 from tasks.job.branch_head import BranchHead
@@ -85,7 +85,7 @@ class ConversionRules:
 
 
 def _additions(plan: Plan, decision: Decision, table: Table, name: str) -> Additions:
-    """Return the staged delete files and vectors; vectors of data files that got another meanwhile are merged."""
+    """Return the staged delete files and vectors; a vector is merged with one that another writer has committed."""
     partitions = ScopeDecoder(table.metadata)
     paths = (merged_vectors_path(table, plan, name),) if decision.merges else ()
     merged = [vector for path in paths for vector in _merge(table, decision, path)]
@@ -93,13 +93,13 @@ def _additions(plan: Plan, decision: Decision, table: Table, name: str) -> Addit
     vectors = ((unit.scopes[vector.scope], vector) for unit, vector in (*decision.vectors, *merged))
     files = (
         *(position_delete_file(delete, partitions.decode(scope), scope.spec_id) for scope, delete in deletes),
-        *(_vector_file(vector, partitions.decode(scope), scope.spec_id) for scope, vector in vectors),
+        *(vector_file(v.ref, v.size, v.target, partitions.decode(scope), scope.spec_id) for scope, v in vectors),
     )
     return Additions(files, paths)
 
 
 def _merge(table: Table, decision: Decision, path: str) -> list[tuple[Staged, StagedVector]]:
-    """Write the unions of staged vectors with those that were committed meanwhile, into one Puffin file."""
+    """Write the unions of staged vectors with those that other writers have committed, into one Puffin file."""
     merged: list[tuple[Staged, StagedVector]] = []
     with PuffinWriter(table.io, path) as writer:
         for unit, merge in decision.merges:
@@ -134,16 +134,17 @@ def position_delete_file(delete: StagedDeleteFile, partition: Record, spec_id: i
     return NewFile(record, spec_id)
 
 
-def _vector_file(vector: StagedVector, partition: Record, spec_id: int) -> NewFile:
+def vector_file(vector: VectorRef, file_size: int, target: str, partition: Record, spec_id: int) -> NewFile:
+    """Return the manifest entry of a deletion vector; the size is that of its Puffin file."""
     record = new_data_file(
         content=DataFileContent.POSITION_DELETES,
         file_path=vector.path,
         file_format=FileFormat.PUFFIN,
         record_count=vector.cardinality,
-        file_size_in_bytes=vector.size,
-        referenced_data_file=vector.target,
+        file_size_in_bytes=file_size,
+        referenced_data_file=target,
         content_offset=vector.offset,
-        content_size_in_bytes=vector.content_size,
+        content_size_in_bytes=vector.size,
         partition=partition,
     )
     return NewFile(record, spec_id)
