@@ -41,7 +41,7 @@ from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, describe_repor
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
-from tasks.messaging.delivery import location_of, task_options
+from tasks.messaging.delivery import DeliveredTask, location_of
 from tasks.messaging.heartbeat import send_heartbeats
 from tasks.messaging.lease import Lease
 from tasks.messaging.retry_policy import RetryPolicy
@@ -59,7 +59,7 @@ send_heartbeats(settings)
 #: The statuses of a job whose last task ends as FAILURE.
 _UNSUCCESSFUL: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
-_OPTIONS: Final = task_options(settings)
+_OPTIONS: Final = {"base": DeliveredTask, "bind": True, "retry_policy": RetryPolicy.of(settings)}
 _PARSE_UNIT: Final = staticmethod(partial(parse_message, UnitMessage))
 _PARSE_COMMIT: Final = staticmethod(partial(parse_message, CommitMessage))
 #: A unit's lease is dropped for a child that was killed.

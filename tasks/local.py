@@ -31,12 +31,34 @@ log = logging.getLogger(__name__)
 _PAUSE = 0.5
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end this process by an exception, so that scratch space and half-written files are deleted.
+
+    An application that handles the signal itself keeps its handler.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the tidying up
+    raise SystemExit(128 + number)
+
+
 class LocalEngine:
     """Runs whole jobs here; registered as the entry point ``icefleet.engines: local``."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
+    @_terminable()
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
@@ -47,10 +69,6 @@ class LocalEngine:
                 without a report that is kept.
         """
         on_progress = on_progress or (lambda done, units, detail: None)
-        with _terminable():
-            return self._run(request, on_progress)
-
-    def _run(self, request: Request, on_progress: ProgressCallback) -> Report:
         step = begin(request, self._settings)
         waiting: float | None = None
         while isinstance(step, Stage | Waiting):
@@ -74,25 +92,17 @@ class LocalEngine:
         return step.report
 
     def _report_of_other(self, request: Request) -> Report:
-        """Return the report of a job that another process has ended.
-
-        Raises:
-            Failed: None is kept.
-        """
-        job = Job(request.job, self._settings, request=request)
+        """Return the report of a job that another process has ended; raise Failed if there is none."""
         # The other process may be between its clean-up and its report.
-        report = JobContext.open(request.job).conclusion() or job.report()
+        conclusion = JobContext.open(request.job).conclusion()
+        report = conclusion or Job(request.job, self._settings, request=request).report()
         if report is None:
             sentence = "and its report is not kept: the table's history has no snapshot of it"
             raise Failed(f"Another process has ended {request.job}, {sentence}.")
         return report
 
     def _wait(self, request: Request, since: float) -> None:
-        """Pause while another process works on the same job.
-
-        Raises:
-            Failed: That has taken as long as a job waits for anything.
-        """
+        """Pause while another process works on the same job; raise Failed after as long as a job waits for anything."""
         if time.time() - since >= RetryPolicy.of(self._settings).max_seconds:
             raise Failed(
                 f"{request.job} waits for units or a commit of another process, which have not ended for "
@@ -116,24 +126,3 @@ class LocalEngine:
             on_progress(done, total, labels[number])
             retrying(stage, context, plan, number, self._settings, progress)
         on_progress(total, total, "committing")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Have SIGTERM end this process by an exception, so that scratch space and half-written files are deleted.
-
-    An application that handles the signal itself keeps its handler.
-    """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _exit)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _exit(number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the tidying up
-    raise SystemExit(128 + number)

@@ -48,12 +48,7 @@ class BranchHead:
 
     @classmethod
     def of(cls, table: Table, plan: Plan, cache: ManifestCache | None = None) -> BranchHead:
-        """Return the head of a freshly loaded table.
-
-        Args:
-            table: The table.
-            plan: The round.
-            cache: Manifests that earlier attempts have read; those that this one reads are added.
+        """Return the head of a freshly loaded table; the manifests that it reads are added to the cache.
 
         Raises:
             Conflict: The plan's snapshot is no ancestor of the head, or the format version has changed.
@@ -172,9 +167,6 @@ def added_files(
     io: FileIO, snapshot: Snapshot, contents: Container[ManifestContent] = frozenset(ManifestContent)
 ) -> list[LiveFile]:
     """Return the files that a snapshot added, of the given contents only."""
-    manifests = [
-        m
-        for m in read_manifest_list(io, snapshot)
-        if m.content in contents and m.added_snapshot_id == snapshot.snapshot_id
-    ]
-    return [file for file in read_manifests(io, manifests) if file.snapshot_id == snapshot.snapshot_id]
+    new = (m for m in read_manifest_list(io, snapshot) if m.added_snapshot_id == snapshot.snapshot_id)
+    files = read_manifests(io, [m for m in new if m.content in contents])
+    return [file for file in files if file.snapshot_id == snapshot.snapshot_id]

@@ -25,14 +25,12 @@ from workers.formats.output_files import Journal
 
 @pause_gc()
 def clean_up(context: JobContext) -> tuple[str, ...]:
-    """Delete what the job leaves behind; a worker that is still busy with it sees the end and deletes its own files.
+    """Delete what the job leaves behind; return what could not be read, as sentences.
 
-    A file that a snapshot refers to is never deleted: what is committed is read from the table, not from records.
-    Files are compared by path, since deletion vectors share Puffin files. If a record or a manifest that is needed to
-    tell uncommitted files from committed ones cannot be read, the files stay.
-
-    Returns:
-        What could not be read, as sentences.
+    A worker that is still busy with the job sees its end and deletes its own files. A file that a snapshot refers to is
+    never deleted: what is committed is read from the table, not from records. Files are compared by path, since
+    deletion vectors share Puffin files. If a record or a manifest that is needed to tell uncommitted files from
+    committed ones cannot be read, the files stay.
     """
     store = context.store
     store.close()
@@ -82,13 +80,7 @@ def discard_attempt(context: JobContext, attempt: Attempt) -> None:
 
 
 class _UncommittedFiles:
-    """Deletes files of a job unless the table refers to them.
-
-    Args:
-        context: The job.
-        plans: Rounds of the job; the first is the earliest whose files are to be deleted.
-        may_be_committed: Whether a commit may have happened, if that is known.
-    """
+    """Deletes files of a job unless the table refers to them; those of the first of the plans and of later rounds."""
 
     def __init__(self, context: JobContext, plans: list[Plan], *, may_be_committed: bool | None = None) -> None:
         self._context = context

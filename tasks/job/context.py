@@ -32,11 +32,7 @@ class JobContext:
 
     @classmethod
     def open(cls, job: str, location: str | None = None) -> JobContext:
-        """Find a job's records.
-
-        Args:
-            job: The job's id, which names the table.
-            location: The table's location if it is known: with it the records are found even after a drop of the table.
+        """Find a job's records; with the table's location they are found even after the table is dropped.
 
         Raises:
             Refused: There is no such table.
@@ -69,7 +65,7 @@ class JobContext:
         return FileDeleter(self.store.io, (f"{self.name.token}-",))
 
     def request(self, plan: Plan) -> Request:
-        """Return the plan's request, or what the job's id tells of it if the plan is another job's."""
+        """Return the plan's request, or the one that follows from the job's id if the plan is another job's."""
         return plan.request if self.objection(plan) is None else request_from_id(self.id)
 
     def objection(self, plan: Plan) -> str | None:
@@ -114,7 +110,7 @@ class JobContext:
 
 
 def request_from_id(job: str) -> Request:
-    """Return a job's request as far as its id tells it."""
+    """Return the request that follows from a job's id: its operation, catalog and table."""
     name = JobId.parse(job)
     return Request(job=job, operation=name.operation, catalog=name.catalog, table=name.table)
 
@@ -207,11 +203,7 @@ class FileDeleter:
         delete_files(self.io, self._checked(paths))
 
     def delete_in_order(self, paths: Iterable[str]) -> None:
-        """Delete files one after another, so that those left after an error still lead to those deleted later.
-
-        Raises:
-            OutsideTable: One of them is neither the job's own nor granted; none is deleted.
-        """
+        """Delete files one after another, so that those left after an error still lead to the rest; raises as above."""
         delete_in_order(self.io, self._checked(paths))
 
     def _checked(self, paths: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Pending commits: each is recorded on storage before anything is written for it, until its outcome is known.
 
-Without the record the files of a commit that died could not be told from those of one that is about to happen.
+The record shows whether files are those of a commit that died or of one that is about to happen.
 """
 
 from __future__ import annotations
@@ -41,14 +41,9 @@ class PendingCommit:
         return cls(store, records, records.claim_commit(note), note)
 
     def begin_attempt(self, head: int, snapshot_id: int | None) -> str:
-        """Record that another attempt begins.
+        """Record that another attempt begins on a head; return the name that its files carry.
 
-        Args:
-            head: The id of the branch's head that the attempt builds on.
-            snapshot_id: The id of the snapshot that the attempt makes; None if it makes no snapshot, and so no files.
-
-        Returns:
-            The name that the attempt's files carry.
+        An attempt that makes no snapshot makes no files.
         """
         name = str(uuid.uuid4())
         added = {name: snapshot_id} if snapshot_id is not None else {}
@@ -71,7 +66,7 @@ class PendingCommit:
     def settle(self, *, happened: bool) -> None:
         """Record the outcome: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
-        if self.store.is_closed():  # meanwhile: the record would stay for ever
+        if self.store.is_closed():  # else the record would stay for ever
             self.records.delete_commit(self.number)
 
     def _update(self, **changes: object) -> None:

@@ -22,7 +22,7 @@ from producer.iceberg.manifest_reader import ManifestCache, pause_gc
 from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.model.plan import Plan
 from producer.model.staged import Staged
-from tasks.job.branch_head import BranchHead
+from tasks.job.branch_head import BranchHead, round_snapshot
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import PendingCommit
 from tasks.lifecycle.prepared_commit import (
@@ -30,7 +30,6 @@ from tasks.lifecycle.prepared_commit import (
     PreparedCommit,
     PreparedMetadataCommit,
     PreparedSnapshotCommit,
-    find_round,
 )
 from tasks.operations.base import Change, CommitRules, MetadataChange, NoChange, SnapshotChange
 from tasks.operations.registry import OPERATIONS
@@ -57,18 +56,11 @@ def commit(
     """Commit what is staged; safe to run twice, also side by side.
 
     A commit that loses the race for the head is built again from the same staged files. One whose answer is lost is
-    looked for in the table before anything else.
-
-    Args:
-        context: The job.
-        plan: The round.
-        staged: The units that are staged, by number.
-        failed: How many units failed; for the snapshot's summary.
-        settings: For the number of attempts.
+    looked for in the table before anything else. The snapshot's summary says how many units failed.
 
     Raises:
         Conflict: The plan as a whole no longer fits the branch.
-        Failed: The table is gone, or all attempts lost the race.
+        Failed: The table was dropped or replaced, or all attempts lost the race.
         CommitStateUnknown: The outcome is unknown.
     """
     rules = OPERATIONS[plan.request.operation].commit_rules(context, plan, staged)
@@ -82,7 +74,7 @@ def commit(
         result: CommitResult = retrying(attempts.attempt)
     except RetryError as error:
         last = error.last_attempt.exception()
-        if isinstance(last, CommitStateUnknown) or attempts.doubtful:
+        if isinstance(last, CommitStateUnknown) or attempts.unanswered:
             cause = last.error if isinstance(last, CommitStateUnknown) else last
             raise CommitStateUnknown(
                 f"The catalog gave no answer to the commit of {plan.request.job}: {last}", cause
@@ -111,7 +103,7 @@ class _Attempts:
     rules: CommitRules
     failed: int
     pending: PendingCommit | None = None
-    doubtful: list[PreparedCommit] = field(default_factory=list)
+    unanswered: list[PreparedCommit] = field(default_factory=list)
     #: Manifests that were read, so that an attempt after a lost race is faster than the writer that won it.
     cache: ManifestCache = field(default_factory=dict)
 
@@ -161,35 +153,36 @@ class _Attempts:
             raise
         except Exception as error:
             log.warning("no answer to the commit of %s: %s", self.plan.request.job, error)
-            self.doubtful.append(prepared)
+            self.unanswered.append(prepared)
             return self._find_out(error)
 
     def conclude(self, result: CommitResult) -> None:
         """Note the end of the commit.
 
-        The head has moved on without the doubtful attempts at another snapshot: they cannot happen any more.
+        The head has moved on without the unanswered attempts at another snapshot: they cannot happen any more.
         """
-        for prepared in self.doubtful:
-            if not _is_made_by(result, prepared):
+        made = result.snapshot.snapshot_id if result.snapshot is not None else None
+        for prepared in self.unanswered:
+            if isinstance(prepared, PreparedSnapshotCommit) and prepared.pending.snapshot.snapshot_id != made:
                 prepared.discard()
-        self.doubtful.clear()
+        self.unanswered.clear()
         self.settle(happened=result.changed)
 
     def settle(self, *, happened: bool = False) -> None:
         """Note the outcome, unless it is in doubt."""
-        if self.pending is not None and not self.doubtful:
+        if self.pending is not None and not self.unanswered:
             self.pending.settle(happened=happened)
 
     def abandon(self) -> None:
         """Note that the attempt does not go on, unless one is in doubt; the clean-up looks for what it wrote."""
-        if self.pending is not None and not self.doubtful:
+        if self.pending is not None and not self.unanswered:
             self.pending.abandon()
 
     def _find(self, table: Table) -> CommitResult | None:
-        """Return the result if the round, or a doubtful attempt at it, is in the table."""
-        if (result := find_round(table, self.plan, self.rules)) is not None:
-            return result
-        updates = (prepared for prepared in self.doubtful if isinstance(prepared, PreparedMetadataCommit))
+        """Return the result if the round, or an unanswered attempt at it, is in the table."""
+        if (snapshot := round_snapshot(table, self.plan)) is not None:
+            return CommitResult(snapshot, replans=self.rules.replans_after(table))
+        updates = (prepared for prepared in self.unanswered if isinstance(prepared, PreparedMetadataCommit))
         return next((found for prepared in updates if (found := prepared.find(table)) is not None), None)
 
     def _find_out(self, error: Exception) -> CommitResult:
@@ -206,14 +199,6 @@ class _Attempts:
             if result is not None:
                 return result
         raise CommitStateUnknown(f"{type(error).__name__}: {error}", error) from error
-
-
-def _is_made_by(result: CommitResult, prepared: PreparedCommit) -> bool:
-    return (
-        isinstance(prepared, PreparedSnapshotCommit)
-        and result.snapshot is not None
-        and prepared.pending.snapshot.snapshot_id == result.snapshot.snapshot_id
-    )
 
 
 def _require_all(change: Change) -> None:

@@ -65,7 +65,7 @@ def reject_foreign_plan(context: JobContext, plan: Plan) -> Ended | None:
 
 
 def find_request(context: JobContext, others: Callable[[], Iterable[Request]] = tuple) -> Request:
-    """Return the job's request from its records, else from the others, else as far as its id tells it."""
+    """Return the job's request from its records, else from the others, else as it follows from the job's id."""
     name, plan = context.name, context.store.latest_plan()
     if plan is not None:
         return context.request(plan)
@@ -85,11 +85,7 @@ def end_job(
     *,
     changed: bool = False,
 ) -> Ended | Waiting:
-    """End a job after a round; without a status, status and reason follow from the report.
-
-    Args:
-        changed: Whether this round is in the table.
-    """
+    """End a job after a round, which is in the table if ``changed``; without a status, it follows from the report."""
     report = conclude_report(report, plan.request, status, reason)
     return close_job(context, report) if changed else close_unless_commit_pending(context, report)
 

@@ -16,9 +16,9 @@ from producer.iceberg.snapshots import PendingSnapshot
 from producer.model.job import Failure
 from producer.model.plan import Plan
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
-from tasks.job.branch_head import BranchHead, round_snapshot
+from tasks.job.branch_head import BranchHead
 from tasks.job.context import FileDeleter
-from tasks.operations.base import Additions, CommitRules, MetadataChange, NoChange, Replan, SnapshotChange
+from tasks.operations.base import Additions, MetadataChange, NoChange, Replan, SnapshotChange
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,6 @@ class CommitResult:
         return frozenset(path for replan in self.replans for path in replan.paths)
 
 
-def find_round(table: Table, plan: Plan, rules: CommitRules) -> CommitResult | None:
-    """Return the result of the snapshot that this round has made already, or None if it has made none."""
-    snapshot = round_snapshot(table, plan)
-    return CommitResult(snapshot, replans=rules.replans_after(table)) if snapshot is not None else None
-
-
 @dataclass(frozen=True)
 class PreparedSnapshotCommit:
     """A snapshot whose files are written."""
@@ -80,18 +74,7 @@ class PreparedSnapshotCommit:
         cache: ManifestCache,
         deleter: FileDeleter,
     ) -> PreparedSnapshotCommit:
-        """Write the files of the snapshot.
-
-        Args:
-            table: The table, freshly loaded.
-            plan: The round.
-            change: What the snapshot adds and removes.
-            name: A part of the names of all files of the attempt.
-            snapshot_id: The id of the new snapshot.
-            failed_units: How many units of the round failed; for the snapshot's summary.
-            cache: Manifests that were read already.
-            deleter: Deletes files of the job.
-        """
+        """Write the files of a snapshot of a freshly loaded table; all of their names contain ``name``."""
         additions = change.additions(table, name)
         update = SnapshotProducer(
             table,

@@ -37,9 +37,8 @@ def begin(request: Request, settings: Settings) -> Step:
         if (latest := context.store.latest_plan()) is not None:
             return reject_foreign_plan(context, latest) or _stage(context, latest)
         if context.store.is_cancelled():
-            return close_job(
-                context, report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue.")
-            )
+            report = report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue.")
+            return close_job(context, report)
         return _plan(context, request, settings)
     except (Refused, Corrupt) as error:
         if isinstance(error, Refused) and error.reason is Reason.NO_ANSWER:
@@ -152,6 +151,7 @@ def _plan_again(
     context: JobContext, plan: Plan, settings: Settings, only: frozenset[str] | None, before: Report | None
 ) -> Step:
     """Plan another round on the current head; ``only`` are the paths of what is left to do."""
+    report = before or report_of(plan.request, Status.COMMITTING)
     try:
         table = context.reload(plan)
         planned = plan_table(
@@ -159,11 +159,9 @@ def _plan_again(
         )
     except IcefleetError as error:
         raise_if_transient(error)
-        report = before or report_of(plan.request, Status.COMMITTING)
         status = Status.PARTIAL if report.snapshot_id is not None else Status.FAILED
         return end_job(context, report, plan, status, str(error))
     if planned.plan.empty:
-        report = before or report_of(plan.request, Status.COMMITTING)
         return end_job(context, report, plan)
     return _stage(context, context.store.write_plan(planned.plan, planned.units))
 

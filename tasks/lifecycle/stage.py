@@ -59,15 +59,8 @@ def stage(
 ) -> Staged | Failure | None:
     """Stage a unit, unless that has been done; safe to run twice, also side by side.
 
-    Args:
-        context: The job.
-        plan: The round that the unit belongs to.
-        number: The unit.
-        settings: For the number of attempts and the memory.
-        progress: Called with how many of the unit's data files are done.
-
     Returns:
-        What is staged, now or before; why the unit failed for good; None if the job has ended meanwhile.
+        What is staged, now or before; why the unit failed for good; None if the job has ended.
 
     Raises:
         TryAgain: The attempt failed, and the next one may succeed.
@@ -89,7 +82,7 @@ def stage(
     except Corrupt as error:
         return _fail(store, plan, header, str(error))
     if unit is None:
-        return None if store.is_closed() else _fail(store, plan, header, "the record of its files is gone")
+        return None if store.is_closed() else _fail(store, plan, header, "the record of its files is missing")
     earlier = records.attempts(number)
     count = len(earlier)
     if count >= settings.max_attempts:
@@ -168,6 +161,6 @@ def _first_line(error: BaseException) -> str:
 def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:
     failure = Failure(unit=unit.number, partition=unit.label, reason=redact(reason))
     store.at(plan).write_failed(failure)
-    if store.is_closed():  # meanwhile: its records are deleted, or about to be
+    if store.is_closed():  # its records are deleted, or about to be
         store.at(plan).retract_failed(failure)
     return failure

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from producer.broker.queue import LOCATION
 from producer.common.errors import Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import redact
-from producer.common.settings import Settings
 from producer.model import codec as versions
 from tasks.messaging.base_task import RETRY_EVENT, RedactedTask, Unfinished, Unsuccessful
 from tasks.messaging.lease import HeldByAnother
@@ -85,19 +84,14 @@ class DeliveredTask(RedactedTask):
         except (Newer, HeldByAnother) as error:
             level = logging.WARNING if isinstance(error, Newer) else logging.INFO
             log.log(level, "%s goes back to the queue: %s", self.request.id, error)
-            raise self._put_back(error) from error
+            self.request.retries -= 1  # it does not count as an attempt
+            raise self.retry(exc=error, countdown=random.uniform(*_PUT_BACK_SECONDS), throw=False) from error
         except Exception as error:
             # No retry changes what a message says or where a path leads.
             if isinstance(error, OutsideTable) or (isinstance(error, Refused) and error.reason in _FINAL_REASONS):
                 log.warning("%s is refused: %s", self.name, error)
                 raise
             return self._retry_or_abort(order, error)
-
-    def _put_back(self, error: Exception) -> Exception:
-        """Have the message delivered again later; that does not count as an attempt."""
-        self.request.retries -= 1
-        later: Exception = self.retry(exc=error, countdown=random.uniform(*_PUT_BACK_SECONDS), throw=False)
-        return later
 
     def _retry_or_abort(self, order: Any, error: Exception) -> str:
         """Have the message tried again, or end its job or unit."""
@@ -172,8 +166,3 @@ def location_of(task: Task) -> str | None:
 
 def _headers(task: Task) -> Mapping[str, Any]:
     return task.request.headers or {}
-
-
-def task_options(settings: Settings) -> Mapping[str, Any]:
-    """Return the options of a Celery task whose messages are delivered by :class:`DeliveredTask`."""
-    return {"base": DeliveredTask, "bind": True, "retry_policy": RetryPolicy.of(settings)}

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _SCANS_OF_OWNED: Final = 3
 _SCANS_OF_UNOWNED: Final = 6
 
-#: Seconds after a message came at which the worker records it as its own; messages that come meanwhile go along.
+#: Seconds after a message came at which the worker records it as its own, with those that have come since.
 _RECORD_DELAY: Final = 0.05
 
 #: Celery's transport keeps what it has delivered here, by the tag of the delivery.
@@ -82,14 +82,11 @@ class DeliveryRecovery:
     """Scans the deliveries again and again, and gives back those whose worker is dead.
 
     Silence is counted in scans of this process, not by any clock: a process that was stopped for a while, or could not
-    reach Redis, has not scanned meanwhile.
-
-    Args:
-        broker: The Redis that holds the messages.
-        remembered_seconds: For how long it is remembered that a message without an owner was given back.
+    reach Redis, has not scanned in that time.
     """
 
     broker: redis.Redis
+    #: For how long it is remembered that a message without an owner was given back.
     remembered_seconds: int
     #: By tag: the owner, and for how many scans nothing has changed.
     _seen: dict[str, tuple[_Owner, int]] = field(default_factory=dict)

@@ -32,12 +32,6 @@ class Lease:
     A process that is stopped for a while may find, when it goes on, that another worker holds the unit now. Both then
     work on it, which is allowed: the first staged record counts.
 
-    Args:
-        settings: Where Redis is, and how long a worker may be silent.
-        job: The unit's job.
-        task: The id of the unit's task.
-        worker: The name of this worker in Flower.
-
     Raises:
         HeldByAnother: On entering, another worker holds the unit.
     """
