@@ -122,7 +122,7 @@ Change: TypeAlias = NoChange | SnapshotChange | MetadataChange
 
 
 class CommitRules(Protocol):
-    """When a commit of an operation is right. One object serves all attempts at a commit and may keep what it read."""
+    """Decides whether a commit is correct. One object serves all attempts at a commit and may keep what it has read."""
 
     def change(self, table: Table, head: BranchHead) -> Change:
         """Return what of the staged work may be committed on the branch's head in a freshly loaded table.
@@ -139,7 +139,8 @@ class CommitRules(Protocol):
 class TaskOperation:
     """Everything that the steps of a job need to know of an operation."""
 
-    #: Prepares an attempt at a unit on the table as it is now.
+    #: Prepares an attempt at a unit on the table as it is now; refuses a table that was dropped or replaced, and inputs
+    #: that are not the table's files.
     executor: Callable[[JobContext, Plan, Unit, Attempt, Budget], Executor]
     #: Returns the commit rules for the units of a round that are staged, by number.
     commit_rules: Callable[[JobContext, Plan, Mapping[int, Staged]], CommitRules]

@@ -1,4 +1,4 @@
-"""Between plan and engine: the files of a planned unit as the engine's delete set."""
+"""The files of a planned unit as the engine's delete set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commit of a compaction changes: data files for data files, and deletes that reach none any more go."""
+"""What the commit of a compaction changes: data files are replaced, and deletes that reach none any more leave."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CompactionRules:
         """Return what may be committed on a head.
 
         Raises:
-            Conflict: The partition spec that was written under is gone.
+            Conflict: The partition spec of the staged files was removed.
         """
         decision = self.decide(table, head)
         if not decision.removed:
@@ -185,7 +185,7 @@ class CompactionChange:
 
 
 def _miscounted(unit: Staged) -> str | None:
-    """Return how rows were lost or made up, or None: then what was written must not be committed."""
+    """Return how rows were lost or added, or None if the counts agree: a miscounted unit must not be committed."""
     written = sum(file.records for file in unit.data)
     if written == unit.read_rows - unit.deleted_rows:
         return None

@@ -1,4 +1,4 @@
-"""Whether the inputs of a compaction are at the head what they were when it was planned: the rules of a right one.
+"""Whether the inputs of a compaction are unchanged at the head since it was planned: the rules of a correct one.
 
 Of a million data files a commit keeps only the few that it asks for, and a number for each partition.
 """

@@ -36,11 +36,7 @@ class CompactionExecutor:
 
     @classmethod
     def of(cls, context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Self:
-        """Prepare the work on the table as it is now.
-
-        Raises:
-            Failed: the table was dropped or replaced, or the unit names files that are none of its.
-        """
+        """Prepare the work on the table as it is now."""
         table = context.reload(plan)
         check_inputs(table, plan, unit)
         journal = context.store.at(plan).journal(attempt)

@@ -1,17 +1,17 @@
-"""What of a job's staged work may be committed on a head: the rules of a right conversion.
+"""What of a job's staged work may be committed on a head: the rules of a correct conversion.
 
 The positions that a unit stages for a data file are those of the rows whose keys are deleted, without the rows that
 were deleted by position before. A data file is outdated, and must be planned again, once that has changed:
 
-* An equality delete that the unit applied is gone. Nothing tells which of the positions come from it. If another
-  writer withdrew it, its rows are alive again, and the staged positions would delete them. If another writer converted
-  it, they would do no harm, but no head tells the one from the other.
-* A position delete or a deletion vector that the unit took for granted is gone. A row that it deleted, and that an
+* An equality delete that the unit applied is no longer live. Nothing shows which of the positions come from it. If
+  another writer withdrew it, its rows are alive again, and the staged positions would delete them. If another writer
+  converted it, they would do no harm, but the head does not show which of the two happened.
+* A position delete or a deletion vector that the unit relied on is no longer live. A row that it deleted, and that an
   equality delete covers too, has no staged position: it would come back when that equality delete retires.
 * The data file itself left and came back under its path, in another partition or with another data sequence number.
   Other deletes apply to it now than those that the unit applied.
 
-A data file that is gone itself needs no positions.
+A data file that is no longer live needs no positions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from producer.planning.units import vector_ref
 from tasks.job.branch_head import BranchHead
 from tasks.operations.delete_changes import DeleteChanges
 
-#: Finds a unit with its files; None when its record is gone.
+#: Finds a unit with its files; returns None if its record is missing.
 UnitOf = Callable[[int], Unit | None]
 
 
@@ -100,7 +100,9 @@ def decide(
 
     Nothing is committed for outdated data files.
     """
-    useful = {number: unit for number, unit in staged.items() if _is_useful(plan, number, head)}
+    applied = {number for r in plan.retirements if r.path in head.equality_deletes for number in r.units}
+    # If no equality delete of a unit is live, another writer has done its work.
+    useful = {number: unit for number, unit in staged.items() if number in applied}
     dropped = {file.path for files in outdated.values() for file in files} | head.removed_data
     deletes, vectors, merges, superseded = [], [], [], {}
     for unit in useful.values():
@@ -140,11 +142,6 @@ def decide(
     )
 
 
-def _is_useful(plan: Plan, unit: int, head: BranchHead) -> bool:
-    """Return whether some equality delete of the unit is live; if not, another writer has done its work."""
-    return any(unit in r.units and r.path in head.equality_deletes for r in plan.retirements)
-
-
 def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: BranchHead) -> bool:
     """Return whether a data file came into the delete's scope, since the plan, that claims to be older than the delete.
 
@@ -158,17 +155,14 @@ def _reaches_unscanned(retirement: Retirement, delete: LiveFile, head: BranchHea
 
 
 def _unneeded(staged: Mapping[int, Staged], head: BranchHead, with_vector: frozenset[str]) -> list[LiveFile]:
-    """Return partition-scoped position delete files of which every data file has a vector or is gone (v3)."""
+    """Return partition-scoped position delete files of which every data file has a vector or is not live (v3)."""
     if head.plan.format_version < 3:
         return []
-    named: dict[str, set[str]] = {}
-    for unit in staged.values():
-        for path, targets in unit.named.items():
-            named.setdefault(path, set()).update(targets)
+    named = {path: targets for unit in staged.values() for path, targets in unit.named.items()}
     return [
         head.position_deletes[path]
         for path, targets in named.items()
-        if path in head.position_deletes and not (targets & head.live_data) - with_vector
+        if path in head.position_deletes and not head.live_data.intersection(targets) - with_vector
     ]
 
 
@@ -189,7 +183,7 @@ def outdated_files(
 
     def outdated(number: int) -> tuple[OutdatedFile, ...]:
         if (unit := unit_of(number)) is None:
-            raise Corrupt(f"The record of unit {number} of {plan.request.job} is gone.")
+            raise Corrupt(f"The record of unit {number} of {plan.request.job} is missing.")
         return _outdated(unit, staged[number], removed, head, changes)
 
     found = zip(numbers, map_parallel(outdated, numbers), strict=True)

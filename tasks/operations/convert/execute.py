@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -22,8 +22,6 @@ from workers.operations.convert import convert, paths
 from workers.runtime.machine import Budget
 from workers.runtime.session import session
 
-_GRANULARITY: Final = "write.delete.granularity"
-
 
 @dataclass(frozen=True)
 class ConversionExecutor:
@@ -37,11 +35,7 @@ class ConversionExecutor:
 
     @classmethod
     def of(cls, context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Self:
-        """Prepare the work on the table as it is now.
-
-        Raises:
-            Failed: the table was dropped or replaced, or the unit names files that are none of its.
-        """
+        """Prepare the work on the table as it is now."""
         table = context.reload(plan)
         check_inputs(table, plan, unit)
         conversion = conversion_unit(plan, unit, attempt, table)
@@ -65,7 +59,7 @@ def conversion_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table) -> C
         partition = unit.scopes[scope] if scope is not None and unit.scopes[scope].label else None
         return locations.new_data_location(file_name, partition)  # type: ignore[arg-type]
 
-    by_partition = table.properties.get(_GRANULARITY, "file").lower() == "partition"
+    by_partition = table.properties.get("write.delete.granularity", "file").lower() == "partition"
 
     def destination(file: ContentFile) -> str:
         suffix = f"p{file.scope:05d}" if by_partition else f"{file.index:05d}"
