@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -24,6 +23,7 @@ from celery.signals import task_received, worker_ready, worker_shutdown
 from celery.worker import state
 from celery.worker.request import Request
 
+from producer.broker.connections import is_redis, redis_at
 from producer.broker.leases import expire_lease
 from producer.broker.queue import QUEUES, STAGING, job_of_unit
 from producer.common.settings import Settings
@@ -197,10 +197,9 @@ class Heartbeat:
         except redis.RedisError as error:
             log.warning("the worker cannot sign off: %s", error)
 
-    @cached_property
+    @property
     def _broker(self) -> redis.Redis:
-        url = self._settings.broker_url
-        return redis.Redis.from_url(url, decode_responses=True, socket_connect_timeout=5, socket_timeout=10)
+        return redis_at(self._settings.broker_url)
 
     def _run(self) -> None:
         recovery = DeliveryRecovery(self._broker, self._settings.visibility_timeout)
@@ -252,7 +251,7 @@ def held_deliveries() -> frozenset[str]:
 
 def send_heartbeats(settings: Settings) -> None:
     """Have the worker of this process send heartbeats, if its broker is a Redis."""
-    if not settings.broker_url.startswith(("redis://", "rediss://")):
+    if not is_redis(settings.broker_url):
         return
     heartbeat = Heartbeat(settings)
     worker_ready.connect(heartbeat.start, weak=False)

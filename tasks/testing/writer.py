@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -44,8 +44,8 @@ def as_names(values: Iterable[Any]) -> list[Any]:
 class RowDelta:
     """The files that one commit adds and removes; they are on storage already."""
 
-    added: Sequence[NewFile] = field(default_factory=tuple)
-    removed: Sequence[LiveFile] = field(default_factory=tuple)
+    added: Sequence[NewFile] = ()
+    removed: Sequence[LiveFile] = ()
 
     @property
     def operation(self) -> Operation:
