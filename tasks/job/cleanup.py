@@ -57,7 +57,7 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
 
 
 def withdraw_attempt(context: JobContext, plan: Plan, claim: Attempt, staged: Staged) -> None:
-    """Delete what an attempt wrote that ended after its job; files that were committed all the same stay."""
+    """Delete what an attempt wrote that ended after its job; files that are committed stay."""
     store = context.store
     journal = _journal(store.at(plan), claim)
     most = len(staged.data)  # the clean-up may have deleted the first notes already
@@ -80,7 +80,7 @@ def discard_attempt(context: JobContext, attempt: Attempt) -> None:
 
 
 class _UncommittedFiles:
-    """Deletes files of a job unless the table refers to them; those of the first of the plans and of later rounds."""
+    """Deletes files of rounds of a job, the earliest of which is the first plan, unless the table refers to them."""
 
     def __init__(self, context: JobContext, plans: list[Plan], *, may_be_committed: bool | None = None) -> None:
         self._context = context

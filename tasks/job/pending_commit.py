@@ -52,7 +52,7 @@ class PendingCommit:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the attempt is so recent that other committers wait for it for a good while yet."""
+        """Whether the attempt may be sent: other committers wait for it as long again."""
         return time.time() - self.note.started < MAX_AGE / 2
 
     def discard_attempt(self, name: str) -> None:

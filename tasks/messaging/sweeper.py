@@ -129,7 +129,7 @@ def _jobs_at(catalog: str, name: str) -> list[tuple[Request, JobStore]]:
 
 
 def _is_job_at(request: Request, catalog: str, table: str) -> bool:
-    """Return whether a record at a table is of a job on this table: whoever writes there may not reach others."""
+    """Return whether a record at a table is of a job on this table: records must not reach other tables."""
     try:
         job = JobId.parse(request.job)
     except Refused:

@@ -113,14 +113,14 @@ class CompactionRules:
         return CompactionChange(self._plan, tuple(units), tuple(replans), tuple(failures))
 
     def _candidates(self, head: BranchHead) -> list[LiveFile]:
-        """Return deletes that were live when the round was planned, and are: newer ones have their reasons."""
+        """Return the deletes of the plan's snapshot that are still live: newer ones stay in the table."""
         if not self._rewrite.remove_dangling:
             return []
         new = {delete.identity for delete in self._changes.added(head)}
         return [delete for delete in head.deletes if delete.identity not in new]
 
     def _wanted(self, head: BranchHead) -> frozenset[str]:
-        """Return the data files that must be known to be live or not: inputs, and those that deletes are for."""
+        """Return the data files to look for at the head: inputs, and those that deletes are for."""
         if not self._rewrite.remove_dangling:
             return self._inputs
         referenced = {path for delete in head.base_deletes if (path := delete.referenced_data_file) is not None}
@@ -208,7 +208,7 @@ def _data_file(partitions: ScopeDecoder, plan: Plan, unit: Staged, file: StagedD
         lower_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.lower_bounds.items()},
         upper_bounds={field_id: bytes.fromhex(bound) for field_id, bound in file.upper_bounds.items()},
         split_offsets=list(file.split_offsets) or None,
-        # Data files always say so; 0 is unsorted (spec, Sort Orders).
+        # Every data file names its sort order; 0 is unsorted (spec, Sort Orders).
         sort_order_id=plan.rewrite.sort_order_id,
         partition=partitions.decode(scope),
     )

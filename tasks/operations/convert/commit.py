@@ -32,7 +32,7 @@ class ConversionRules:
 
     plan: Plan
     staged: Mapping[int, Staged]
-    #: Reads what a unit was made of.
+    #: Reads the record of a unit.
     unit_of: UnitOf
     changes: DeleteChanges = field(default_factory=DeleteChanges)
 

@@ -192,7 +192,7 @@ def outdated_files(
 
 @dataclass(frozen=True, slots=True)
 class _RemovedDeletes:
-    """Deletes that were live at the plan's snapshot and are not any more, while what they were for may be."""
+    """Deletes that left the table since the plan's snapshot, without their data file."""
 
     #: Paths of equality delete files.
     equality: frozenset[str] = frozenset()
@@ -231,7 +231,7 @@ def _outdated(
         return is_needed and _rows_may_return(file, positions, removed, head, changes)
 
     found = {file.path for file in unit.data if is_outdated(file)}
-    # What is not committed of a file that is for several data files is missing for the others as well.
+    # A delete file of several data files that is not committed for one of them is missing for the others too.
     pending = [group for group in written if len(group) > 1]
     while shared := [group for group in pending if not found.isdisjoint(group)]:
         found.update(target for group in shared for target in group if target not in head.removed_data)
@@ -250,7 +250,7 @@ def _rows_may_return(
     head: BranchHead,
     changes: DeleteChanges,
 ) -> bool:
-    """Return whether rows that were deleted by position when the job was planned may not be so any more."""
+    """Return whether rows that were deleted by position when the job was planned may be live again."""
     if file.vector is not None:
         if file.path not in removed.vectors:
             return False
