@@ -91,7 +91,7 @@ def compact(
 
 def _check_unit(size: str | None) -> None:
     """Refuse a target size that is too small for a data file: its unit was forgotten."""
-    if size is not None and size.strip().isdigit() and int(size) < _MIN_TARGET:
+    if size is not None and size.strip().isdecimal() and int(size) < _MIN_TARGET:
         sentence = f"--target-file-size-bytes {size} is {size} bytes: write {size}MB, or {size}b if that is meant."
         raise Refused(Reason.USAGE, sentence)
 

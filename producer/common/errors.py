@@ -78,3 +78,8 @@ class Failed(IcefleetError):
 
 class OutsideTable(Failed):
     """A message or a record names a path outside of its table: nothing is read, written or deleted there."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text without its full stop, or the error's class if it has no text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -22,7 +22,7 @@ from pyiceberg.typedef import Identifier
 from pyiceberg.utils.config import Config
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from producer.common.errors import Corrupt, Reason, Refused
+from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import unloadable_column
 
@@ -37,15 +37,14 @@ def open_catalog(name: str) -> Catalog:
     try:
         return load_catalog(name)
     except (NotInstalledError, ImportError) as error:
-        hint = f"a package that it needs is not installed here ({_first_line(error)})"
+        hint = f"a package that it needs is not installed here ({first_line(error)})"
         raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint}.") from error
     except ValueError as error:
         hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_configured_names(name)}"
-        raise Refused(
-            Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint} ({_first_line(error)})."
-        ) from error
+        sentence = f"There is no usable catalog {name!r}: {hint} ({first_line(error)})."
+        raise Refused(Reason.UNKNOWN_CATALOG, sentence) from error
     except Exception as error:  # each kind of catalog raises what its client raises
-        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {_first_line(error)}") from error
+        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {first_line(error)}") from error
 
 
 def open_table(catalog: str, table: str) -> Table:
@@ -64,9 +63,8 @@ def open_table(catalog: str, table: str) -> Table:
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
-        raise Refused(
-            Reason.DENIED, f"Catalog {catalog!r} denies access to {table!r}: {_first_line(error)}."
-        ) from error
+        sentence = f"Catalog {catalog!r} denies access to {table!r}: {first_line(error)}."
+        raise Refused(Reason.DENIED, sentence) from error
     except (ValidationError, pydantic.ValidationError) as error:
         if (column := unloadable_column(error)) is not None:
             name, type_ = column
@@ -78,13 +76,12 @@ def open_table(catalog: str, table: str) -> Table:
             raise Refused(Reason.FORMAT_VERSION, sentence) from error
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
-        raise Corrupt(f"The metadata file of {table} is missing: {_first_line(error)}") from error
+        raise Corrupt(f"The metadata file of {table} is missing: {first_line(error)}") from error
     except OSError:
         raise  # requests raises it for an answer that is not JSON, as a ValueError too; the next answer may be sound
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise Corrupt(
-            f"The metadata of {table} cannot be read: {type(error).__name__}: {_first_line(error)}."
-        ) from error
+        message = f"{type(error).__name__}: {first_line(error)}"
+        raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
 
 
 @retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)
@@ -139,9 +136,4 @@ def _first_problem(error: ValidationError | pydantic.ValidationError) -> tuple[s
         if isinstance(candidate, pydantic.ValidationError):
             first = candidate.errors()[0]
             return first["type"], first["msg"]
-    return "", _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    return "", first_line(error)

@@ -17,8 +17,5 @@ from producer.planning.definition import OperationDefinition
 
 #: Commands and queues are listed in this order.
 OPERATIONS: Final[Mapping[Operation, OperationDefinition]] = MappingProxyType(
-    {
-        Operation.CONVERT: CONVERT,
-        Operation.COMPACT: COMPACT,
-    }
+    {Operation.CONVERT: CONVERT, Operation.COMPACT: COMPACT}
 )

@@ -21,7 +21,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyparsing import ParseException
 
-from producer.common.errors import Reason, Refused
+from producer.common.errors import Reason, Refused, first_line
 from producer.iceberg.partitions import partition_path, partition_type
 
 _EXAMPLE: Final = "an example: day = '2024-05-01' and region = 'eu'"
@@ -47,10 +47,8 @@ class PartitionFilter:
         self._where = where
         self._metadata = metadata
         self._schema = metadata.schema()
-        self._expression = _bind(where, self._schema) if where is not None else AlwaysTrue()
+        self._expression = AlwaysTrue() if where is None else self._parse(where)
         self._evaluators: dict[int, tuple[Callable[[Record], bool], Callable[[Record], bool]]] = {}
-        if where is not None:
-            self._check_columns(where)
 
     @property
     def selects_all(self) -> bool:
@@ -72,10 +70,8 @@ class PartitionFilter:
             return True
         if may(partition) and spec_id == self._metadata.default_spec_id:
             label = partition_path(self._metadata, self._metadata.specs()[spec_id], partition)
-            raise Refused(
-                Reason.WHERE,
-                f"--where {self._where!r} selects only a part of partition {label}: select whole partitions.",
-            )
+            sentence = f"--where {self._where!r} selects only a part of partition {label}: select whole partitions."
+            raise Refused(Reason.WHERE, sentence)
         return False
 
     def _evaluators_of(self, spec: PartitionSpec) -> tuple[Callable[[Record], bool], Callable[[Record], bool]]:
@@ -84,15 +80,21 @@ class PartitionFilter:
         must = strict_projection(self._schema, spec)(self._expression)
         return expression_evaluator(schema, may, True), expression_evaluator(schema, must, True)
 
-    def _check_columns(self, where: str) -> None:
-        spec = self._metadata.spec()
-        sources = {field.source_id for field in spec.fields if not isinstance(field.transform, VoidTransform)}
-        others = extract_field_ids(bind(self._schema, self._expression, True)) - sources
-        if others:
+    def _parse(self, where: str) -> BooleanExpression:
+        """Return a parsed filter whose values fit the columns, all of which partition the table."""
+        expression = parse_filter(where)
+        try:
+            columns = extract_field_ids(bind(self._schema, expression, True))
+        except Exception as error:  # unknown columns, and values that do not fit their column
+            raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {first_line(error)}.") from error
+        fields = self._metadata.spec().fields
+        sources = {field.source_id for field in fields if not isinstance(field.transform, VoidTransform)}
+        if others := columns - sources:
             name = self._schema.find_column_name(min(others))
-            columns = ", ".join(str(self._schema.find_column_name(source)) for source in sorted(sources))
-            hint = f"it is partitioned by {columns}" if columns else "it is not partitioned"
+            known = ", ".join(str(self._schema.find_column_name(source)) for source in sorted(sources))
+            hint = f"it is partitioned by {known}" if known else "it is not partitioned"
             raise Refused(Reason.WHERE, f"--where {where!r}: {name} does not partition the table; {hint}.")
+        return expression
 
 
 def parse_filter(where: str) -> BooleanExpression:
@@ -122,14 +124,3 @@ def _failure(error: ParseException) -> str:
     if not (rest := text[position:]):
         return f"at its end, character {position + 1}: something is missing"
     return f"from character {position + 1} on: {rest[:_SHOWN] + '…' * (len(rest) > _SHOWN)!r}"
-
-
-def _bind(where: str, schema: Schema) -> BooleanExpression:
-    """Return a parsed filter whose columns and values fit a schema."""
-    expression = parse_filter(where)
-    try:
-        bind(schema, expression, True)
-    except Exception as error:  # unknown columns, and values that do not fit their column
-        sentence = str(error).strip().splitlines()[0].rstrip(".")
-        raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {sentence}.") from error
-    return expression

@@ -15,8 +15,7 @@ from producer.model.plan import Plan
 from producer.planning import OPERATIONS
 from producer.planning.partition_filter import PartitionFilter
 from producer.planning.units import PlanWithUnits
-
-SUPPORTED_VERSIONS = (2, 3)
+from producer.state.job_store import branches_of
 
 
 def branch_head(table: Table, branch: str) -> Snapshot | None:
@@ -29,10 +28,8 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
     if ref is None:
         if branch == "main" and table.metadata.current_snapshot_id is None:
             return None
-        known = ", ".join(
-            sorted(n for n, r in table.metadata.refs.items() if r.snapshot_ref_type == SnapshotRefType.BRANCH)
-        )
-        raise Refused(Reason.UNKNOWN_BRANCH, f"There is no branch {branch!r}; the table has {known or 'none'}.")
+        known = ", ".join(sorted(branches_of(table.metadata))) or "none"
+        raise Refused(Reason.UNKNOWN_BRANCH, f"There is no branch {branch!r}; the table has {known}.")
     if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
         raise Refused(Reason.UNKNOWN_BRANCH, f"{branch!r} is a tag: only branches can be committed to.")
     return table.metadata.snapshot_by_id(ref.snapshot_id)
@@ -49,10 +46,9 @@ def check_request(table: Table, request: Request) -> str | None:
             do not allow the request.
     """
     version = table.metadata.format_version
-    if version > max(SUPPORTED_VERSIONS):
-        raise Refused(
-            Reason.FORMAT_VERSION, f"{request.table} has format version {version}; versions 2 and 3 are supported."
-        )
+    if version > 3:
+        sentence = f"{request.table} has format version {version}; versions 2 and 3 are supported."
+        raise Refused(Reason.FORMAT_VERSION, sentence)
     head = branch_head(table, request.branch)
     PartitionFilter(request.where, table.metadata)
     operation = OPERATIONS[request.operation]
@@ -80,7 +76,7 @@ def plan(
         request: The request.
         unit_bytes: Bytes that a unit reads at most, unless a single file (compaction: file group) is larger.
         round_: How many times the job was planned before.
-        only: What a later round is to work on: paths of equality deletes, or of data files (compaction); None for all.
+        only: See :class:`~producer.planning.definition.PlanOperation`.
         before: What earlier rounds did.
 
     Raises:

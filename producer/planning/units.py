@@ -47,17 +47,15 @@ class PlanWithUnits:
 class FileGroup(Protocol):
     """Files of one partition that one unit works on together. Each operation has its own class."""
 
+    #: The partition, for people.
     @property
-    def label(self) -> str:
-        """The partition, for people."""
-
+    def label(self) -> str: ...
+    #: Bytes that will be read.
     @property
-    def cost(self) -> int:
-        """Bytes that will be read."""
-
+    def cost(self) -> int: ...
+    #: Why the group is refused, or None.
     @property
-    def refused(self) -> str | None:
-        """Why the group is refused, or None."""
+    def refused(self) -> str | None: ...
 
 
 G = TypeVar("G", bound=FileGroup)
@@ -201,10 +199,8 @@ class UnitBuilder:
                     return reason
         for group, start in ((applicable.group, applicable.start) for applicable in deletes):
             if not group.columns:
-                ids = list(group.equality_ids)
-                return (
-                    f"{group.deletes[start].path} has equality ids {ids}: one of them is no column of a primitive type."
-                )
+                path, ids = group.deletes[start].path, list(group.equality_ids)
+                return f"{path} has equality ids {ids}: one of them is no column of a primitive type."
         return None
 
     @cached_property

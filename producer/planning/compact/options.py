@@ -42,15 +42,8 @@ class JobOrder(StrEnum):
     FILES_DESC = "files-desc"
 
 
-#: The defaults of each tier.
-PRESETS: Final[Mapping[Tier, Mapping[str, str]]] = MappingProxyType(
-    {
-        # Its min-file-size-bytes follows from the target size: see rewrite_options.py.
-        Tier.MINOR: {"delete-file-threshold": "1"},
-        Tier.MAJOR: {},
-        Tier.FULL: {"rewrite-all": "true"},
-    }
-)
+#: The defaults of each tier. The min-file-size-bytes of ``minor`` follows from the target size: see rewrite_options.py.
+_PRESETS: Final = {Tier.MINOR: {"delete-file-threshold": "1"}, Tier.MAJOR: {}, Tier.FULL: {"rewrite-all": "true"}}
 
 
 def _names(text: object) -> object:
@@ -130,21 +123,20 @@ class Options(BaseModel):
         given = _accept_zorder(given)
         try:
             tier = cls.model_validate({"tier": given["tier"]} if "tier" in given else {}).tier
-            options = cls.model_validate({**PRESETS[tier], **_with_strategy(given)})
+            options = cls.model_validate({**_PRESETS[tier], **_with_strategy(given)})
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0])
             raise Refused(Reason.USAGE, f"{name}={given[name]!r} is not allowed: {_allowed(name)}.") from error
-        options.check(given)
+        options._check(given)
         return options
 
-    def check(self, given: Mapping[str, str]) -> None:
+    def _check(self, given: Mapping[str, str]) -> None:
         """Check that options fit each other, as far as that is known without the table."""
         for name, strategy in (("sort-order", Strategy.SORT), ("zorder", Strategy.ZORDER)):
             if name in given and self.strategy is not strategy:
-                raise Refused(
-                    Reason.USAGE, f"{name}={given[name]!r} goes with strategy={strategy}, not {self.strategy}."
-                )
+                sentence = f"{name}={given[name]!r} goes with strategy={strategy}, not {self.strategy}."
+                raise Refused(Reason.USAGE, sentence)
         if self.strategy is Strategy.ZORDER and not self.zorder:
             raise Refused(Reason.USAGE, "strategy=zorder needs columns: give them as zorder, such as zorder=id,day.")
 
@@ -152,18 +144,16 @@ class Options(BaseModel):
 #: The fields of options, by option name.
 OPTION_FIELDS: Final = MappingProxyType({str(field.alias): field for field in Options.model_fields.values()})
 
-_ALLOWED: Final = MappingProxyType(
-    {
-        "tier": f"one of {', '.join(Tier)}",
-        "strategy": f"one of {', '.join(Strategy)}",
-        "sort-order": "columns, such as id desc nulls last",
-        "zorder": "names of columns, separated by commas",
-        "min-file-size-bytes": "a whole number of bytes, 0 or more, or a size such as 96MB",
-        "delete-ratio-threshold": "a number above 0, 1 at most",
-        "rewrite-job-order": f"one of {', '.join(JobOrder)}",
-        "output-spec-id": "the id of a partition spec",
-    }
-)
+_ALLOWED: Final = {
+    "tier": f"one of {', '.join(Tier)}",
+    "strategy": f"one of {', '.join(Strategy)}",
+    "sort-order": "columns, such as id desc nulls last",
+    "zorder": "names of columns, separated by commas",
+    "min-file-size-bytes": "a whole number of bytes, 0 or more, or a size such as 96MB",
+    "delete-ratio-threshold": "a number above 0, 1 at most",
+    "rewrite-job-order": f"one of {', '.join(JobOrder)}",
+    "output-spec-id": "the id of a partition spec",
+}
 
 
 def encode_options(options: Mapping[str, Any]) -> dict[str, str]:

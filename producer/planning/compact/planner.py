@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.common.sizes import count_text, size_text
@@ -44,19 +43,10 @@ class CompactionPlanner:
     Small groups of several partitions are bundled into one unit, up to what a unit reads. A conflict costs the unit, so
     that the other groups of its bundle are planned again too: that is less work than a unit for each group.
 
-    Args:
-        table: A freshly loaded table.
-        base: The plan without its units.
-        head: The snapshot to plan from.
-        unit_bytes: Bytes of a bundle at most.
-        only: Paths of the data files that a later round is to work on; None for all.
-
-    Raises:
-        Refused: The options do not fit the table.
+    The arguments are those of :class:`~producer.planning.definition.PlanOperation`; a later round works on data files.
     """
 
     def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
-        self.metadata: TableMetadata = table.metadata
         self.rewrite, self.thresholds = resolve(Options.parse(base.request.options), table.metadata)
         self.base = base.model_copy(update={"rewrite": self.rewrite})
         self.unit_bytes = unit_bytes
@@ -66,9 +56,9 @@ class CompactionPlanner:
         manifests = read_manifest_list(table.io, head)
         self.data_manifests = [m for m in manifests if m.content == ManifestContent.DATA]
         self.deletes = list(read_manifests(table.io, (m for m in manifests if m.content == ManifestContent.DELETES)))
-        self.index = DeleteFileIndex(self.deletes, self.metadata)
-        self.builder = UnitBuilder(self.metadata, self.index, self.deletes)
-        self.dangling = DanglingDeletes(self.metadata, self.deletes)
+        self.index = DeleteFileIndex(self.deletes, table.metadata)
+        self.builder = UnitBuilder(table.metadata, self.index, self.deletes)
+        self.dangling = DanglingDeletes(table.metadata, self.deletes)
         self.data_files = self.selected = 0
 
     def plan(self) -> PlanWithUnits:
@@ -77,7 +67,8 @@ class CompactionPlanner:
         groups = [group for whole in self._partition_groups(candidates) for group in self._qualified(whole)]
         units = tuple(self._unit(number, bundled) for number, bundled in enumerate(self._bundles(groups)))
         # A later round works on what conflicted, and on nothing else.
-        dangling = self._has_dangling() if units or self.only is None else False
+        may_drop = self.rewrite.remove_dangling and (bool(units) or self.only is None)
+        dangling = may_drop and any(self.dangling.is_dangling(delete) for delete in self.deletes)
         nothing = None if units else self._why_nothing(candidates, groups)
         headers = tuple(unit.header for unit in units)
         plan = self.base.model_copy(update={"units": headers, "dangling": dangling, "nothing": nothing})
@@ -173,9 +164,6 @@ class CompactionPlanner:
             refused=refused,
         )
         return self.builder.unit(header, files, applied)
-
-    def _has_dangling(self) -> bool:
-        return self.rewrite.remove_dangling and any(self.dangling.is_dangling(delete) for delete in self.deletes)
 
     def _why_nothing(
         self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]

@@ -12,18 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    UnknownTransform,
-    VoidTransform,
-    YearTransform,
-)
+from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform, parse_transform
 from pyiceberg.types import NestedField, PrimitiveType
 
 from producer.common.errors import Reason, Refused
@@ -33,7 +22,6 @@ from producer.planning.compact.options import JobOrder, Options, Tier
 _TARGET: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 _NO_LIMIT: Final = 1 << 62
 
-
 _EXAMPLE: Final = "an example: id desc nulls last, bucket(16, name)"
 _TERM: Final = re.compile(
     r"""\s*(?:(?P<transform>\w+)\s*\((?P<arguments>[^()]*)\)|(?P<column>`[^`]+`|[^\s(),`]+))
@@ -41,12 +29,12 @@ _TERM: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 #: Transforms without a parameter, by the names that Iceberg and Spark have for them.
-_PLAIN: Final[dict[str, Transform[Any, Any]]] = {
-    "identity": IdentityTransform(),
-    **dict.fromkeys(("year", "years"), YearTransform()),
-    **dict.fromkeys(("month", "months"), MonthTransform()),
-    **dict.fromkeys(("day", "days", "date"), DayTransform()),
-    **dict.fromkeys(("hour", "hours", "date_hour"), HourTransform()),
+_PLAIN: Final = {
+    "identity": "identity",
+    **dict.fromkeys(("year", "years"), "year"),
+    **dict.fromkeys(("month", "months"), "month"),
+    **dict.fromkeys(("day", "days", "date"), "day"),
+    **dict.fromkeys(("hour", "hours", "date_hour"), "hour"),
 }
 
 
@@ -75,10 +63,7 @@ class Thresholds:
 
 
 def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresholds]:
-    """Resolve options against a table.
-
-    Returns:
-        How files are rewritten, and which.
+    """Return how a table's files are rewritten by these options, and which files.
 
     Raises:
         Refused: The options do not fit the table, or contradict each other.
@@ -95,7 +80,7 @@ def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresho
         keep_sequence_number=options.use_starting_sequence_number,
         remove_dangling=options.remove_dangling_deletes,
         order=order,
-        sort_order_id=sort_order_id(order, metadata) if order else 0,
+        sort_order_id=_sort_order_id(order, metadata) if order else 0,
         zorder=_zorder(options, metadata),
     )
     thresholds = Thresholds(
@@ -119,25 +104,21 @@ def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:
     target, source = options.target_file_size_bytes, "target-file-size-bytes"
     if target is None:
         text = metadata.properties.get(_TARGET, str(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)).strip()
-        if not text.isdigit() or not 0 < int(text) < _NO_LIMIT:
-            raise Refused(
-                Reason.USAGE,
-                f"The table's property {_TARGET}={text!r} is no number of bytes: give target-file-size-bytes.",
-            )
+        if not text.isdecimal() or not 0 < int(text) < _NO_LIMIT:
+            sentence = f"The table's property {_TARGET}={text!r} is no number of bytes: give target-file-size-bytes."
+            raise Refused(Reason.USAGE, sentence)
         target, source = int(text), f"the table's {_TARGET}"
     min_size, max_size = options.min_file_size_bytes, options.max_file_size_bytes
     if min_size is None:
         min_size = target // 8 if options.tier is Tier.MINOR else target * 3 // 4
     elif min_size >= target:
-        raise Refused(
-            Reason.USAGE, f"min-file-size-bytes={min_size} is not allowed: it must be less than {source}, {target}."
-        )
+        sentence = f"min-file-size-bytes={min_size} is not allowed: it must be less than {source}, {target}."
+        raise Refused(Reason.USAGE, sentence)
     if max_size is None:
         max_size = target * 9 // 5
     elif max_size <= target:
-        raise Refused(
-            Reason.USAGE, f"max-file-size-bytes={max_size} is not allowed: it must be more than {source}, {target}."
-        )
+        sentence = f"max-file-size-bytes={max_size} is not allowed: it must be more than {source}, {target}."
+        raise Refused(Reason.USAGE, sentence)
     return target, min_size, max(max_size, target + 1)
 
 
@@ -162,37 +143,23 @@ def _spec(options: Options, metadata: TableMetadata) -> int:
 def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:
     if options.strategy is not Strategy.SORT:
         return ()
-    given = options.sort_order
-    return table_sort_order(metadata) if given is None else parse_sort_order(given, metadata.schema())
+    if (text := options.sort_order) is None:
+        return _table_order(metadata)
+    return tuple(_key(text, term, metadata.schema()) for term in _terms(text))
 
 
 def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
     field_ids: list[int] = []
     for name in options.zorder:
-        column = find_column(name.strip("`"), metadata.schema(), "zorder")
+        column = _column(name.strip("`"), metadata.schema(), "zorder")
         if column.field_id in field_ids:
             raise Refused(Reason.USAGE, f"zorder: {name!r} is named twice.")
         field_ids.append(column.field_id)
     return tuple(field_ids)
 
 
-def parse_sort_order(text: str, schema: Schema) -> tuple[SortKey, ...]:
-    """Parse a sort order such as ``id desc nulls last, bucket(16, name) asc``.
-
-    By default nulls come first in ascending and last in descending order.
-
-    Raises:
-        Refused: The text cannot be parsed, or names a column or a transform that cannot be sorted by.
-    """
-    return tuple(_key(text, term, schema) for term in _terms(text))
-
-
-def table_sort_order(metadata: TableMetadata) -> tuple[SortKey, ...]:
-    """Return the table's sort order.
-
-    Raises:
-        Refused: The table has none, or its sort order names a dropped column or an unknown transform.
-    """
+def _table_order(metadata: TableMetadata) -> tuple[SortKey, ...]:
+    """Return the table's sort order, unless it names a dropped column or an unknown transform."""
     order = metadata.sort_order_by_id(metadata.default_sort_order_id)
     if order is None or order.is_unsorted:
         raise Refused(Reason.USAGE, f"The table has no sort order: give one as sort-order, {_EXAMPLE}.")
@@ -206,19 +173,15 @@ def table_sort_order(metadata: TableMetadata) -> tuple[SortKey, ...]:
     return _keys(order)
 
 
-def sort_order_id(keys: Sequence[SortKey], metadata: TableMetadata) -> int:
+def _sort_order_id(keys: Sequence[SortKey], metadata: TableMetadata) -> int:
     """Return the id of the table's sort order with these keys, preferring the default one; 0 if there is none."""
     default = metadata.default_sort_order_id
     orders = sorted(metadata.sort_orders, key=lambda order: order.order_id != default)
     return next((o.order_id for o in orders if not o.is_unsorted and _keys(o) == tuple(keys)), 0)
 
 
-def find_column(name: str, schema: Schema, option: str) -> NestedField:
-    """Return a primitive column by its name, or by its path if it is in a struct.
-
-    Raises:
-        Refused: There is no such column, or it is nested in a list or a map.
-    """
+def _column(name: str, schema: Schema, option: str) -> NestedField:
+    """Return a primitive column outside of lists and maps by its name, or by its path if it is in a struct."""
     try:
         field = schema.find_field(name)
     except ValueError as error:
@@ -252,9 +215,8 @@ def _terms(text: str) -> Iterator[re.Match[str]]:
         term = _TERM.match(text, position)
         if term is None or (term.end() < len(text) and text[term.end()] != ","):
             at = position if term is None else term.end()
-            raise Refused(
-                Reason.USAGE, f"sort-order {text!r} cannot be understood from character {at + 1} on; {_EXAMPLE}."
-            )
+            sentence = f"sort-order {text!r} cannot be understood from character {at + 1} on; {_EXAMPLE}."
+            raise Refused(Reason.USAGE, sentence)
         yield term
         position = term.end() + 1
         if position > len(text):
@@ -262,15 +224,14 @@ def _terms(text: str) -> Iterator[re.Match[str]]:
 
 
 def _key(text: str, term: re.Match[str], schema: Schema) -> SortKey:
+    """Return the key of a term; by default nulls come first in ascending and last in descending order."""
     name, transform = _call(text, term) if term["transform"] else (term["column"], IdentityTransform())
-    field = find_column(name.strip("`"), schema, f"sort-order {text!r}")
+    field = _column(name.strip("`"), schema, f"sort-order {text!r}")
     if not transform.can_transform(field.field_type):
         raise Refused(Reason.USAGE, f"sort-order {text!r}: {transform} takes no {field.field_type} such as {name!r}.")
     descending = (term["direction"] or "asc").lower() == "desc"
-    nulls = term["nulls"].lower() if term["nulls"] else ("last" if descending else "first")
-    return SortKey(
-        field_id=field.field_id, transform=str(transform), descending=descending, nulls_first=nulls == "first"
-    )
+    nulls_first = term["nulls"].lower() == "first" if term["nulls"] else not descending
+    return SortKey(field_id=field.field_id, transform=str(transform), descending=descending, nulls_first=nulls_first)
 
 
 def _call(text: str, term: re.Match[str]) -> tuple[str, Transform[Any, Any]]:
@@ -278,10 +239,10 @@ def _call(text: str, term: re.Match[str]) -> tuple[str, Transform[Any, Any]]:
     name = term["transform"].lower()
     arguments = [argument.strip() for argument in term["arguments"].split(",")]
     if name in _PLAIN and len(arguments) == 1 and arguments[0]:
-        return arguments[0], _PLAIN[name]
+        return arguments[0], parse_transform(_PLAIN[name])
     if name in ("bucket", "truncate") and len(arguments) == 2:
-        number, column = sorted(arguments, key=lambda argument: not argument.isdigit())
-        if number.isdigit() and 0 < int(number) < 1 << 31 and column:
-            return column, BucketTransform(int(number)) if name == "bucket" else TruncateTransform(int(number))
+        number, column = sorted(arguments, key=lambda argument: not argument.isdecimal())
+        if number.isdecimal() and 0 < int(number) < 1 << 31 and column:
+            return column, parse_transform(f"{name}[{int(number)}]")
     known = ", ".join(["bucket(n, column)", "truncate(n, column)", "year", "month", "day", "hour", "identity"])
     raise Refused(Reason.USAGE, f"sort-order {text!r}: {term.group().strip()!r} is no transform; there are {known}.")

@@ -35,14 +35,9 @@ def _plan(table: Table, base: Plan, head: Snapshot, *, unit_bytes: int, only: fr
 
 def _describe_result(report: Report) -> str:
     removed = count_text(report.removed_equality_delete_files, "equality delete file")
-    added = [
-        count_text(number, noun)
-        for number, noun in (
-            (report.added_dvs, "deletion vector"),
-            (report.added_position_delete_files, "position delete file"),
-        )
-        if number
-    ]
+    vectors, files = report.added_dvs, report.added_position_delete_files
+    added = [count_text(vectors, "deletion vector")] if vectors else []
+    added += [count_text(files, "position delete file")] if files else []
     if not added:
         return f"{removed} removed, no vectors or position deletes needed: no row is left that they delete"
     return f"{removed} became {' and '.join(added)} with {count_text(report.added_position_deletes, 'position')}"

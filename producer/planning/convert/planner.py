@@ -9,7 +9,6 @@ from typing import Final
 
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from producer.iceberg.delete_file_index import ApplicableDeletes, DeleteFileIndex, EqualityDeleteGroup
@@ -48,15 +47,10 @@ class ConversionFileGroup:
 def split(
     group: ConversionFileGroup, costs: Mapping[str, int], deletes_cost: int, limit: int
 ) -> Iterator[ConversionFileGroup]:
-    """Split a partition whose cost exceeds ``limit`` into groups below it.
+    """Split a partition whose cost exceeds ``limit`` bytes into groups below it, or of a single file that is larger.
 
-    Every group reads the partition's deletes again, so it has several times as many bytes of data.
-
-    Args:
-        group: All data files of the partition.
-        costs: Bytes to read of each data file, by path.
-        deletes_cost: Bytes of the partition's deletes.
-        limit: Bytes that a group reads at most, unless a single file is larger.
+    Every group reads the partition's deletes (``deletes_cost`` bytes) again, so it has several times as many bytes of
+    data. ``costs`` are the bytes to read of each data file, by path.
     """
     data_limit = max(limit - deletes_cost, _DATA_PER_DELETES * deletes_cost, 1)
     chunks: list[list[FileWithDeletes]] = []
@@ -77,16 +71,11 @@ def split(
 class ConversionPlanner:
     """Plans one conversion; its steps share what was read of the snapshot.
 
-    Args:
-        table: A freshly loaded table.
-        base: The plan without its units.
-        head: The snapshot to plan from.
-        unit_bytes: Bytes that a unit reads at most, unless a single file is larger.
-        only: Paths of the equality deletes that a later round is to work on; None for all.
+    The arguments are those of :class:`~producer.planning.definition.PlanOperation`; a later round works on equality
+    deletes. A unit reads more than ``unit_bytes`` only if a single file is larger.
     """
 
     def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
-        self.metadata: TableMetadata = table.metadata
         self.base = base
         self.unit_bytes = unit_bytes
         self.partition_filter = PartitionFilter(base.request.where, table.metadata)
@@ -98,8 +87,8 @@ class ConversionPlanner:
             for delete in deletes
             if delete.content != DataFileContent.EQUALITY_DELETES or only is None or delete.path in only
         ]
-        self.index = DeleteFileIndex(applicable, self.metadata)
-        self.builder = UnitBuilder(self.metadata, self.index, applicable)
+        self.index = DeleteFileIndex(applicable, table.metadata)
+        self.builder = UnitBuilder(table.metadata, self.index, applicable)
         #: Groups of deletes that reach data files which the filter excludes, with the oldest sequence number of these.
         self.excluded: dict[EqualityDeleteGroup, int] = {}
 
@@ -112,9 +101,8 @@ class ConversionPlanner:
         retirements = self._retirements(bundles)
         plan = self.base.model_copy(update={"units": tuple(u.header for u in units), "retirements": retirements})
         if plan.empty:
-            plan = plan.model_copy(
-                update={"nothing": "no partition with equality deletes is selected", "retirements": ()}
-            )
+            nothing = "no partition with equality deletes is selected"
+            plan = plan.model_copy(update={"nothing": nothing, "retirements": ()})
         return PlanWithUnits(plan, units)
 
     # -- from data files to file groups ---------------------------------------------------------------------------
@@ -176,7 +164,7 @@ class ConversionPlanner:
             rows=sum(file.record_count for file, _ in files),
             delete_rows=sum(delete.record_count for delete, _ in applied.equality),
             cost=sum(group.cost for group in groups),
-            refused=next((group.refused for group in groups if group.refused), None),
+            refused=groups[0].refused,
         )
         return self.builder.unit(header, files, applied)
 
@@ -208,7 +196,5 @@ class ConversionPlanner:
 
     def _complete(self, group: EqualityDeleteGroup, delete: LiveFile) -> bool:
         """Return whether the request covers every data file that a delete reaches."""
-        if group.scope is None and not self.partition_filter.selects_all:
-            oldest = self.excluded.get(group)
-            return oldest is None or oldest >= delete.sequence_number
-        return True
+        oldest = self.excluded.get(group) if group.scope is None else None
+        return oldest is None or oldest >= delete.sequence_number

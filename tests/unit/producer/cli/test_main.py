@@ -819,6 +819,7 @@ class TestCompact:
         forgotten = run("compact", "db.t", "--target-file-size-bytes", "128")
         assert (forgotten.exit_code, len(asked)) == (2, 1)
         assert "write 128MB" in forgotten.stderr
+        assert run("compact", "db.t", "--target-file-size-bytes", "²").exit_code == 2
         refused = run("compact", "db.t", "--target-file-size-bytes", "128 apples")
         assert refused.exit_code == 2
         assert (

@@ -218,7 +218,7 @@ class TestSizes:
         )
         assert (rewrite.min_size, rewrite.target_size, rewrite.max_size) == (75, 100, 180)
 
-    @pytest.mark.parametrize("value", ["x", "0", "-1", "1.5", str(1 << 63)])
+    @pytest.mark.parametrize("value", ["x", "0", "-1", "1.5", "²", str(1 << 63)])
     def test_a_property_that_is_no_size(self, value: str) -> None:
         found = refusal({}, table(properties={"write.target-file-size-bytes": value}))
         assert found == (
@@ -359,6 +359,7 @@ class TestSortOrders:
             ("bucket(16, name", "cannot be understood from character"),
             ("bucket(name)", "'bucket(name)' is no transform; there are bucket(n, column), "),
             ("bucket(0, name)", "is no transform"),
+            ("bucket(², name)", "is no transform"),
             ("shuffle(id)", "'shuffle(id)' is no transform"),
             ("day(id)", "day takes no long such as 'id'."),
             ("ide", "the table has no column 'ide': did you mean 'id'?"),
