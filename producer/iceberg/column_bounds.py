@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import (
@@ -22,9 +22,11 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from producer.iceberg.manifest_entry import TRUNCATED_LENGTH, LiveFile
+
 #: Types whose bounds every writer orders alike. Floats are not among them (NaN, -0.0), nor are uuids (writers disagree
 #: on the sign of their halves).
-ORDERED_TYPES: Final = (
+_ORDERED_TYPES: Final = (
     IntegerType,
     LongType,
     DateType,
@@ -37,19 +39,6 @@ ORDERED_TYPES: Final = (
     StringType,
     BinaryType,
 )
-#: Some writers truncate bounds to this length without raising the upper one: values may lie above it.
-TRUNCATED_LENGTH: Final = 16
-
-
-class ColumnMetrics(Protocol):
-    """The column metrics of a file in a manifest (spec, Manifests)."""
-
-    @property
-    def lower_bounds(self) -> Mapping[int, bytes]: ...
-    @property
-    def upper_bounds(self) -> Mapping[int, bytes]: ...
-    @property
-    def null_value_counts(self) -> Mapping[int, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +50,12 @@ class Interval:
     may_be_null: bool
 
     @classmethod
-    def of(cls, file: ColumnMetrics, field_id: int, type_: PrimitiveType) -> Interval:
+    def of(cls, file: LiveFile, field_id: int, type_: PrimitiveType) -> Interval:
         """Return the interval of a column in one file; its bounds are unknown if the file has no metrics for it."""
         nulls = file.null_value_counts.get(field_id)
         lower = file.lower_bounds.get(field_id)
         upper = file.upper_bounds.get(field_id)
-        if not isinstance(type_, ORDERED_TYPES) or lower is None or upper is None:
+        if not isinstance(type_, _ORDERED_TYPES) or lower is None or upper is None:
             return cls(None, None, nulls != 0)
         return cls(_decode_bound(type_, lower), _decode_upper_bound(type_, upper), nulls != 0)
 
@@ -86,7 +75,7 @@ class Interval:
         return not (_is_above(self.lower, other.upper) or _is_above(other.lower, self.upper))
 
 
-def file_intervals(file: ColumnMetrics, columns: Sequence[tuple[int, PrimitiveType]]) -> tuple[Interval, ...]:
+def file_intervals(file: LiveFile, columns: Sequence[tuple[int, PrimitiveType]]) -> tuple[Interval, ...]:
     """Return the interval of each key column in a file."""
     return tuple(Interval.of(file, field_id, type_) for field_id, type_ in columns)
 

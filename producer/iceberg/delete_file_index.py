@@ -1,4 +1,4 @@
-"""The index that finds the delete files that apply to a data file (spec, Scan Planning), and delete files of no use."""
+"""The index that finds the delete files that apply to a data file (spec, Scan Planning), and dangling delete files."""
 
 from __future__ import annotations
 
@@ -167,15 +167,11 @@ class DeleteFileIndex:
                 self._by_scope[scope].append(group)
             self._groups[scope, ids].deletes.append(delete)
         elif delete.format == FileFormat.PUFFIN:
-            target = delete.referenced_data_file
+            target, found = delete.referenced_data_file, f"{delete.path} holds a deletion vector"
             if target is None or target in self._vectors:
-                raise Corrupt(
-                    f"{delete.path} holds a deletion vector that is for no data file, or the second one for {target}."
-                )
+                raise Corrupt(f"{found} that is for no data file, or the second one for {target}.")
             if delete.content_offset is None or delete.content_size is None:
-                raise Corrupt(
-                    f"{delete.path} holds a deletion vector for {target}, but its manifest does not say where."
-                )
+                raise Corrupt(f"{found} for {target}, but its manifest does not say where.")
             self._vectors[target] = delete
         elif delete.referenced_data_file is not None:
             self._by_path[delete.referenced_data_file].append(delete)
@@ -229,9 +225,6 @@ class DanglingDeletes:
 
 def key_columns(metadata: TableMetadata, ids: Sequence[int]) -> tuple[tuple[int, PrimitiveType], ...]:
     """Return the key columns with the types to compare; empty if the type of one is unknown or not primitive."""
-    types = [newest_type(metadata, field_id) for field_id in ids]
-    if not all(isinstance(type_, PrimitiveType) for type_ in types):
-        return ()
-    return tuple(
-        (field_id, type_) for field_id, type_ in zip(ids, types, strict=True) if isinstance(type_, PrimitiveType)
-    )
+    types = ((field_id, newest_type(metadata, field_id)) for field_id in ids)
+    columns = tuple((field_id, type_) for field_id, type_ in types if isinstance(type_, PrimitiveType))
+    return columns if len(columns) == len(ids) else ()

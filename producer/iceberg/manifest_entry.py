@@ -20,14 +20,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
-from producer.iceberg.column_bounds import TRUNCATED_LENGTH
 from producer.iceberg.partitions import PartitionKey, partition_key
 
 #: Field id of the column of position delete files that names the data file (spec, Reserved Field IDs).
 FILE_PATH_ID: Final = 2147483546
-
 _EQUALITY_IDS_ID: Final = 135
-
 #: Positions of the fields of a data file's record, by name.
 DATA_FILE_POSITIONS: Final = {field.name: position for position, field in enumerate(DATA_FILE_TYPE[3].fields)}
 _FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
@@ -35,6 +32,8 @@ _REFERENCED_DATA_FILE: Final = DATA_FILE_POSITIONS["referenced_data_file"]
 _CONTENT_OFFSET: Final = DATA_FILE_POSITIONS["content_offset"]
 _CONTENT_SIZE: Final = DATA_FILE_POSITIONS["content_size_in_bytes"]
 
+#: Some writers truncate bounds to this length without raising the upper one: values may lie above it.
+TRUNCATED_LENGTH: Final = 16
 #: How the names of data files end; a truncated bound seldom ends so.
 _FILE_EXTENSIONS: Final = (".parquet", ".avro", ".orc")
 

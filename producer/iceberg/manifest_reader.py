@@ -89,10 +89,7 @@ def read_manifests(
 ) -> Iterator[LiveFile]:
     """Yield the live files of many manifests, in order; the manifests are fetched in parallel.
 
-    Args:
-        io: The table's file access.
-        manifests: The manifests to read.
-        cache: Manifests that were read before and are not read again; those that are read now are added.
+    Manifests of the cache are not read again; those that are read now are added.
 
     Raises:
         Corrupt: A manifest cannot be read, as :func:`read_manifest` says; the first one in order is named.

@@ -47,15 +47,8 @@ def write_manifests(
 ) -> Iterator[ManifestFile]:
     """Write entries into manifests of ``commit.manifest.target-size-bytes``, in the table's format version.
 
-    Args:
-        io: The table's file access.
-        new_path: Returns the full path of the next manifest.
-        metadata: The table's metadata.
-        spec: The partition spec of all entries.
-        content: The content of all entries.
-        snapshot_id: The new snapshot.
-        sequence_number: Its sequence number, which entries without one inherit; 0 in version 1, which has none.
-        entries: The entries.
+    All entries are of the given spec and content. Those without a sequence number inherit the snapshot's; version 1
+    has none, and 0 is given. ``new_path`` returns the full path of the next manifest.
 
     Yields:
         The manifest list's record of each manifest, after the manifest is on storage.

@@ -127,12 +127,9 @@ class ScopeDecoder:
 
 
 def _values(partition: Record) -> list[Any]:
-    return [_canonical_nan(partition[position]) for position in range(len(partition))]
-
-
-def _canonical_nan(value: Any) -> Any:
-    """Return the value; for NaN, which has many bit patterns, always the same one."""
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
+    """Return the values; NaN, which has many bit patterns, is always the same one."""
+    values = (partition[position] for position in range(len(partition)))
+    return [math.nan if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
 def _newest_first(metadata: TableMetadata) -> list[Schema]:

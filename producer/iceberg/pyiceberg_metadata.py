@@ -38,10 +38,12 @@ def check_no_metadata_is_lost(table: Table) -> None:
         Refused: The model lacks keys; the message names them.
         Corrupt: The metadata file is missing or is not JSON.
     """
-    if _server_writes_metadata(table):
+    from pyiceberg.catalog.rest import RestCatalog  # loads an HTTP client, which only planning needs
+
+    if isinstance(table.catalog, RestCatalog):
         return
-    lost = list(unmodelled_keys(_read_metadata_file(table), table.metadata))
-    if lost:
+    model = json.loads(IcebergBaseModel.model_dump_json(table.metadata))
+    if lost := list(_missing_keys(_read_metadata_file(table), model, "")):
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise Refused(
             Reason.UNMODELLED,
@@ -50,21 +52,9 @@ def check_no_metadata_is_lost(table: Table) -> None:
         )
 
 
-def unmodelled_keys(document: Any, metadata: TableMetadata) -> Iterator[str]:
-    """Yield the keys of a metadata document that PyIceberg's model does not have, such as ``snapshots[0].key-id``."""
-    yield from _missing_keys(document, json.loads(IcebergBaseModel.model_dump_json(metadata)), "")
-
-
 def unloadable_column(error: BaseException) -> tuple[str, str] | None:
-    """Return the first column whose type may have kept PyIceberg from loading a table, or None.
-
-    Args:
-        error: The error that PyIceberg raised.
-
-    Returns:
-        The column's dotted name and its type.
-    """
-    for document in metadata_in_traceback(error):
+    """Return the dotted name and the type of the first column that PyIceberg may be unable to load, or None."""
+    for document in _metadata_in_traceback(error):
         current = document.get("current-schema-id")
         schemas = document.get("schemas") or [document.get("schema")]
         objects = [schema for schema in schemas if isinstance(schema, dict)]
@@ -82,6 +72,7 @@ def unrewritable_column(schema: Schema) -> NestedField | None:
 
 
 def _missing_keys(document: Any, model: Any, path: str) -> Iterator[str]:
+    """Yield the keys of a metadata document that PyIceberg's model does not have, such as ``snapshots[0].key-id``."""
     if isinstance(document, dict):
         for key, value in document.items():
             key_path = f"{path}.{key}" if path else key
@@ -98,12 +89,6 @@ def _missing_keys(document: Any, model: Any, path: str) -> Iterator[str]:
                 yield item_path
             else:
                 yield from _missing_keys(value, model[number], item_path)
-
-
-def _server_writes_metadata(table: Table) -> bool:
-    from pyiceberg.catalog.rest import RestCatalog  # loads an HTTP client, which other catalogs do not need
-
-    return isinstance(table.catalog, RestCatalog)
 
 
 def _read_metadata_file(table: Table) -> Any:
@@ -159,7 +144,7 @@ def _dump_version_3(
     )
 
 
-def metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:
+def _metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:
     """Yield the table metadata that PyIceberg was reading when it raised an error, as JSON objects.
 
     PyIceberg's errors name neither the column nor the metadata file, and each kind of catalog finds the file in its own

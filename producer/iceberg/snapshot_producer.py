@@ -64,10 +64,8 @@ class SnapshotProducer:
     ) -> None:
         metadata = table.metadata
         if metadata.format_version not in (1, 2, 3):
-            raise Refused(
-                Reason.FORMAT_VERSION,
-                f"Snapshots are written in format versions 1 to 3; the table is of version {metadata.format_version}.",
-            )
+            sentence = f"Only format versions 1 to 3 are written; the table has version {metadata.format_version}."
+            raise Refused(Reason.FORMAT_VERSION, sentence)
         ref = metadata.refs.get(branch)
         if ref is None and branch != MAIN_BRANCH and not create_branch:
             raise Refused(Reason.UNKNOWN_BRANCH, f"The table has no branch {branch!r}.")
@@ -134,7 +132,8 @@ class SnapshotProducer:
                 manifests += write_manifests(
                     io, paths.new_manifest, metadata, spec, content, snapshot_id, sequence_number, entries
                 )
-        manifests += [manifest for manifest in before if manifest not in replaced and _has_live_files(manifest)]
+        live = (manifest for manifest in before if manifest.has_added_files() or manifest.has_existing_files())
+        manifests += [manifest for manifest in live if manifest not in replaced]
         manifest_list = paths.new_manifest_list(snapshot_id)
         parent_id = parent.snapshot_id if parent else None
         next_row = write_manifest_list(
@@ -229,7 +228,6 @@ def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
     """Return the paths of the manifests that an attempt left on storage, and of its manifest list.
 
     They are in the order in which they were written. Delete them in reverse: if that is interrupted, the rest is found.
-
     Name and snapshot id are those that :class:`SnapshotProducer` was given.
     """
     paths = _Paths(table, name)
@@ -237,7 +235,3 @@ def metadata_files(table: Table, name: str, snapshot_id: int) -> list[str]:
     while table.io.new_input(path := paths.new_manifest()).exists():
         found.append(path)
     return [*found, paths.new_manifest_list(snapshot_id)]
-
-
-def _has_live_files(manifest: ManifestFile) -> bool:
-    return manifest.has_added_files() or manifest.has_existing_files()

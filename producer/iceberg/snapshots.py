@@ -126,10 +126,8 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
         """Raise CommitFailedException if another snapshot was committed, on any branch."""
         found = None if base_metadata is None else last_sequence_number(base_metadata)
         if found != self.last_sequence_number:
-            raise CommitFailedException(
-                f"Requirement failed: last sequence number has changed: "
-                f"expected {self.last_sequence_number}, found {found}"
-            )
+            change = f"expected {self.last_sequence_number}, found {found}"
+            raise CommitFailedException(f"Requirement failed: last sequence number has changed: {change}")
 
 
 def last_sequence_number(metadata: TableMetadata) -> int:
@@ -145,12 +143,8 @@ def summarize(
     """Return the summary of a change without its operation; counts of zero are left out, totals are not.
 
     A total is the parent's, plus what is added, minus what is removed. If the parent lacks a total, so does the new
-    summary; without a parent the totals start from zero.
-
-    Args:
-        added: Each added file with its partition.
-        removed: Each removed file with its partition.
-        parent: The parent snapshot's summary, empty if it has none; None for the first snapshot.
+    summary. ``parent`` is the parent snapshot's summary, empty if it has none; None for the first snapshot, whose
+    totals start from zero.
     """
     counts: Counter[str] = Counter()
     partitions = set()
@@ -167,14 +161,9 @@ def summarize(
     return summary
 
 
-def content_size(data_file: DataFile) -> int:
-    """Return the bytes that a file counts for: for a vector only its blob, since vectors share a Puffin file."""
-    blob: int | None = data_file[_CONTENT_SIZE]
-    return data_file.file_size_in_bytes if blob is None else blob
-
-
 def _counts(sign: str, data_file: DataFile) -> dict[str, int]:
-    size = {f"{sign}-files-size": content_size(data_file)}
+    blob: int | None = data_file[_CONTENT_SIZE]  # of a vector: several share a Puffin file
+    size = {f"{sign}-files-size": data_file.file_size_in_bytes if blob is None else blob}
     if data_file.content == DataFileContent.DATA:
         verb = "added" if sign == "added" else "deleted"
         return {**size, f"{verb}-data-files": 1, f"{verb}-records": data_file.record_count}

@@ -65,12 +65,7 @@ def manifest_size(properties: Mapping[str, str]) -> int:
 
 
 def check_properties(metadata: TableMetadata, *, data_files: bool, delete_files: bool) -> None:
-    """Check the table's location and the properties that govern what an operation writes.
-
-    Args:
-        metadata: The table's metadata.
-        data_files: Whether the operation writes data files.
-        delete_files: Whether the operation writes delete files.
+    """Check the table's location, and the properties that govern the data files and delete files of an operation.
 
     Raises:
         Refused: A property has a value that cannot be used; the sentence names both.

@@ -15,7 +15,6 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from producer.iceberg.manifest_entry import LiveFile
-from producer.iceberg.snapshots import content_size
 from producer.model.job import Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.testing import RowDelta, StreamTable
@@ -84,7 +83,7 @@ def recount(table: Table, branch: str = "main") -> dict[str, str]:
     for file in oracle.live_files(table, branch):
         kind = "data" if file.content == DataFileContent.DATA else "delete"
         counts[f"total-{kind}-files"] += 1
-        counts["total-files-size"] += content_size(file.data_file)
+        counts["total-files-size"] += file.content_size or file.size
         records = {
             DataFileContent.DATA: "total-records",
             DataFileContent.POSITION_DELETES: "total-position-deletes",
