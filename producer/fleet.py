@@ -82,8 +82,9 @@ class Fleet:
     ) -> Job:
         """Rewrite files that are small, oversized or have many deletes into well-sized ones, with every delete applied.
 
+        The arguments that are not listed are those of :meth:`convert`.
+
         Args:
-            table: ``namespace.table``; namespaces may be nested.
             strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
             sort_order: Such as ``id desc nulls last, bucket(16, name)``, or a list of such terms; by default the
                 table's sort order.
@@ -91,18 +92,12 @@ class Fleet:
             tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
                 file.
             options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.
-            catalog: The name of a catalog in PyIceberg's configuration.
-            branch: The branch to read and to commit to.
-            where: A filter as PyIceberg parses it; it must select whole partitions.
-            all_or_nothing: Commit all units or none. By default failed units are left out.
-            on_progress: Called while the job runs, if there is no broker.
 
         Returns:
             The job, or an equal one that is already waiting for the table.
 
         Raises:
-            Refused: The table name or the filter is not valid, an option is unknown or not allowed, or the broker does
-                not answer.
+            Refused: An option is unknown or not allowed, or :meth:`convert` would raise it.
         """
         arguments = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
         given = encode_options({**arguments, **(options or {})})
@@ -191,12 +186,12 @@ class Fleet:
             try:
                 from producer.iceberg.catalog import open_table
 
-                found = {**dict(_jobs(open_table(catalog or "default", table))), **found}
+                found = {**_jobs(open_table(catalog or "default", table)), **found}
             except IcefleetError:
                 if not found:
                     raise
         elif not found:
-            found = dict(item for opened in _tables(catalog or "default") for item in _jobs(opened))
+            found = dict(item for opened in _tables(catalog or "default") for item in _jobs(opened).items())
         return [Job(job, self.settings) for job, _ in sorted(found.items(), key=lambda item: -item[1])]
 
 
@@ -215,15 +210,15 @@ def _tables(catalog: str) -> list[Table]:
     return [opened.load_table(name) for name in table_names(opened)]
 
 
-def _jobs(table: Table) -> list[tuple[str, float]]:
+def _jobs(table: Table) -> dict[str, float]:
     """Return the jobs that have committed to a table, and those that work on its branches, with their times."""
     from producer.state.commit_history import jobs_of
     from producer.state.job_store import JobStore, branches_of
 
-    found = dict(jobs_of(table.metadata))
+    found = jobs_of(table.metadata)
     for operation in Operation:
         currents, _ = JobStore(table.io, table.metadata.location, "", branches_of(table.metadata)).currents(operation)
         for current in currents:
             if JobId.parse(current.job).table:
                 found.setdefault(current.job, current.submitted)
-    return list(found.items())
+    return found

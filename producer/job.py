@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol
 
+from icefleet_main import hidden
 from producer.broker.leases import Holder, Leases
 from producer.broker.queue import Messenger, unit_id
 from producer.broker.registry import JobRegistry
@@ -19,10 +21,6 @@ if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
 
     from producer.state.job_store import JobStore
-from importlib.metadata import entry_points
-from typing import Protocol
-
-from icefleet_main import hidden
 
 #: Called with the units that are done, all units, and a few words on the current work.
 ProgressCallback = Callable[[int, int, str], None]
@@ -169,8 +167,11 @@ class Job:
             return
         self._store.cancel()
         if not self._settings.local:
-            Messenger(self._settings).commit(self.id, self._table.metadata.location)
-            self._plan_cancelled()
+            messenger = Messenger(self._settings)
+            messenger.commit(self.id, self._table.metadata.location)
+            # A job that still waits is planned now, so that it ends now.
+            if self._store.latest_plan() is None and (waiting := self._waiting_request()) is not None:
+                messenger.plan(waiting)
 
     def resume(self) -> Job:
         """Resume an interrupted job: staged units stay staged, and the rest is sent to workers, or done here.
@@ -203,16 +204,9 @@ class Job:
         """Enqueue the job again if Redis lost it before it was planned: only its submitter still knows it."""
         if self._request is None or self._settings.local or not self._registry or self._registry.knows(self.id):
             return
-        if (
-            self._store.current(self.name.operation, self._request.branch) is None
-            and self._registry.enqueue(self._request) == self.id
-        ):
+        busy = self._store.current(self.name.operation, self._request.branch) is not None
+        if not busy and self._registry.enqueue(self._request) == self.id:
             Messenger(self._settings).plan(self._request)
-
-    def _plan_cancelled(self) -> None:
-        """Send the planning task of a job that was cancelled while it waited, so that it ends now."""
-        if self._store.latest_plan() is None and (waiting := self._waiting_request()) is not None:
-            Messenger(self._settings).plan(waiting)
 
     def _waiting_request(self) -> Request | None:
         return self._request or next((r for r in self._registry.next_requests() if r.job == self.id), None)
@@ -260,9 +254,7 @@ def local_engine(settings: Settings) -> Engine:
         make: Callable[[Settings], Engine] = next(iter(found)).load()
     except (StopIteration, ModuleNotFoundError) as error:
         missing = f" ({error.name} is missing)" if isinstance(error, ModuleNotFoundError) else ""
-        raise Refused(
-            Reason.CONFIGURATION,
-            f"No broker is set and no worker is installed here{missing}: set ICEFLEET_BROKER_URL, or install "
-            "icefleet[worker].",
-        ) from error
+        advice = "set ICEFLEET_BROKER_URL, or install icefleet[worker]"
+        sentence = f"No broker is set and no worker is installed here{missing}: {advice}."
+        raise Refused(Reason.CONFIGURATION, sentence) from error
     return make(settings)

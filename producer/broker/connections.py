@@ -155,10 +155,7 @@ _SILENT: Final = "nothing came back in time: does a firewall drop connections, i
 def connection_error(url: str, error: BaseException, *, what: str = "broker") -> Refused:
     """Return the error for a broker or a Redis that cannot be reached, with the likely cause and what to do.
 
-    Args:
-        url: Its address.
-        error: The error of its client.
-        what: What the reader calls it.
+    ``error`` is the error of its client, and ``what`` the word for it in the sentence.
     """
     if isinstance(error, ImportError):
         package, install = error.name, _distribution(url, error.name or "")
@@ -167,11 +164,9 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
             f"The {what} at {redact(url)} needs the package {package}, which is not installed here: install {install}.",
         )
     messages = list(dict.fromkeys(_messages(error)))
-    detail = next((text for text in messages if text), type(error).__name__)
-    return Refused(
-        Reason.BROKER,
-        f"The {what} at {redact(url)} does not answer: {_likely_cause(url, messages)} ({detail.rstrip('.')}).",
-    )
+    detail = next((text for text in messages if text), type(error).__name__).rstrip(".")
+    cause = _likely_cause(url, messages)
+    return Refused(Reason.BROKER, f"The {what} at {redact(url)} does not answer: {cause} ({detail}).")
 
 
 def _distribution(url: str, package: str) -> str:

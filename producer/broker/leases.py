@@ -107,13 +107,7 @@ class Leases(FleetRedis):
         self._keep_seconds = settings.visibility_timeout
 
     def acquire(self, job: str, task: str, worker: str, token: str) -> str | None:
-        """Acquire the lease of a unit.
-
-        Args:
-            job: The unit's job.
-            task: The id of the unit's task.
-            worker: The worker's name in Flower.
-            token: Identifies the process among workers of the same name.
+        """Acquire the lease of a unit; ``token`` identifies the process among workers of the same name in Flower.
 
         Returns:
             The other worker that holds the lease and may be alive, or None if the lease was acquired.
@@ -135,11 +129,9 @@ class Leases(FleetRedis):
             self._redis.eval(_RELEASE, 1, _key(job), task, token)
 
     def holders_of(self, job: str, units: dict[str, tuple[int, str]]) -> tuple[Holder, ...]:
-        """Return the holders of a job's units by unit number; none if Redis does not answer.
+        """Return the holders of these units of a job in the order of their numbers; none if Redis does not answer.
 
-        Args:
-            job: The job.
-            units: Number and partition of each unit, by the id of its task; leases of other units are left out.
+        ``units`` has the number and the partition of each unit by the id of its task.
         """
         if not self or not units:
             return ()

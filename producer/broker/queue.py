@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from pydantic import Field, ValidationError
 
 from producer.broker.connections import connection_error, is_redis, redis_at, sender_to
-from producer.model.codec import HEADER, SCHEMA
-from producer.model.job import JobId, Operation, Request
+from producer.common.errors import Reason, Refused
+from producer.model.codec import HEADER, SCHEMA, first_problem
+from producer.model.job import JobId, Operation, Request, Value
 from producer.model.plan import Plan
 
 if TYPE_CHECKING:
     import redis
 
     from producer.common.settings import Settings
-from collections.abc import Mapping
-from typing import Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
-
-from producer.common.errors import Reason, Refused
-from producer.model.codec import first_problem
-from producer.model.job import Value
+V = TypeVar("V", bound=Value)
 
 PLAN: Final = "icefleet.plan"
 COMMIT: Final = "icefleet.commit"
@@ -88,9 +85,8 @@ class Messenger:
         headers: dict[str, object] = {HEADER: SCHEMA}
         if location:  # with it the job's records are found even after the table was dropped
             headers[LOCATION] = location
-        sender_to(self._settings.broker_url).send(
-            name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers
-        )
+        sender = sender_to(self._settings.broker_url)
+        sender.send(name, kwargs=arguments, task_id=task_id, queue=QUEUES[name], headers=headers)
 
 
 class QueueInspector:
@@ -155,29 +151,22 @@ def _task_ids(messages: Iterable[dict[str, dict[str, str]]]) -> Iterator[str]:
     return (message["headers"]["id"] for message in messages)
 
 
-class JobMessage(Value):
-    """A message about a planned job. Validation is strict: text does not count as a number."""
-
-    model_config = ConfigDict(strict=True)
+class CommitMessage(Value):
+    """A message that asks for a round to be committed once all of its units are staged."""
 
     table: str
     job: str
 
 
-class UnitMessage(JobMessage):
+class UnitMessage(Value):
     """A message that asks for one unit to be staged."""
 
+    table: str
+    job: str
     #: The unit's label, for people who look at the queue.
     partition: str
     round: int = Field(ge=0)
     unit: int = Field(ge=0)
-
-
-class CommitMessage(JobMessage):
-    """A message that asks for a round to be committed once all of its units are staged."""
-
-
-M = TypeVar("M", bound=JobMessage)
 
 
 def parse_plan_message(arguments: Mapping[str, Any]) -> Request:
@@ -186,30 +175,31 @@ def parse_plan_message(arguments: Mapping[str, Any]) -> Request:
     Raises:
         Refused: The arguments are not a request.
     """
-    name = _job_id(arguments.get("job"), arguments.get("table"))
+    name = _job_id(arguments)
     if repeated := arguments.keys() & {"operation", "catalog"}:
         raise _refused(f"{min(repeated)} follows from the job's id")
-    try:
-        request = {"operation": name.operation, "catalog": name.catalog, **arguments}
-        return Request.model_validate(request, strict=True)
-    except ValidationError as error:
-        raise _refused(first_problem(error)) from error
+    return _parse(Request, {"operation": name.operation, "catalog": name.catalog, **arguments})
 
 
-def parse_message(kind: type[M], arguments: Mapping[str, Any]) -> M:
+def parse_message(kind: type[V], arguments: Mapping[str, Any]) -> V:
     """Return any other message as a value of its class.
 
     Raises:
         Refused: The arguments do not fit the class.
     """
-    _job_id(arguments.get("job"), arguments.get("table"))
+    _job_id(arguments)
+    return _parse(kind, dict(arguments))
+
+
+def _parse(kind: type[V], arguments: dict[str, Any]) -> V:
     try:
-        return kind.model_validate(dict(arguments))
+        return kind.model_validate(arguments, strict=True)  # text does not count as a number
     except ValidationError as error:
         raise _refused(first_problem(error)) from error
 
 
-def _job_id(job: Any, table: Any) -> JobId:
+def _job_id(arguments: Mapping[str, Any]) -> JobId:
+    job, table = arguments.get("job"), arguments.get("table")
     if not isinstance(job, str):
         raise _refused(f"its job is {job!r:.80}")
     name = JobId.parse(job)

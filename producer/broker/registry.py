@@ -76,8 +76,7 @@ class JobRegistry(FleetRedis):
     def lock(self, request: Request) -> bool:
         """Lock the table for a job; return False while another job holds the lock, and for a job that has ended.
 
-        A job posts its report before it releases its table. So nobody locks a table for a job whose end, which alone
-        would release the table, is over.
+        A job posts its report before it releases its table; nothing would release a lock that is acquired later.
         """
         if not self:
             return True

@@ -83,12 +83,9 @@ class Interrupted(Unknown):
 
 @contextmanager
 def goes_on(settings: Settings, job: str, *, sent: bool = True) -> Iterator[None]:
-    """Turn an interrupt and what keeps from reading a fleet's job into an error that says that the job goes on.
+    """Turn an interrupt, or an error that prevents reading a fleet's job, into an error that says that the job goes on.
 
-    Args:
-        settings: The settings of the fleet.
-        job: The job's id.
-        sent: Whether the job was sent for sure.
+    ``sent`` says whether the job was sent for sure.
 
     Raises:
         Interrupted: The user has interrupted the command.
@@ -206,11 +203,10 @@ def dry_run(
         planned = Fleet().plan_request(request)
     if as_json:
         # Without the fields that identify a plan of a job: no job has this plan.
-        print_json(
-            planned.plan.model_dump(
-                mode="json", exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True}
-            )
+        shown = planned.plan.model_dump(
+            mode="json", exclude={"request": {"job", "submitted"}, "before": True, "token": True, "round": True}
         )
+        print_json(shown)
     else:
         render.show_plan(planned.plan, columns, summarize(planned))
 

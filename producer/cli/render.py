@@ -52,13 +52,7 @@ class UnitColumn:
 
 
 def show_plan(plan: Plan, columns: Sequence[UnitColumn], summary: Iterable[str]) -> None:
-    """Print a plan as a table of its units and a summary, or the reason why it is empty.
-
-    Args:
-        plan: The plan.
-        columns: The columns after the unit's number and label.
-        summary: Sentences about the whole plan.
-    """
+    """Print a plan: its units with these columns after number and label, and the summary; or why it is empty."""
     if plan.empty:
         out.print(f"Nothing to do: {escape(plan.nothing or '')}.")
         return
@@ -96,14 +90,8 @@ def show_report(report: Report) -> None:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 
 
-def new_table(*names: str, numbers: Sequence[int] = (), texts: Sequence[int] = ()) -> Table:
-    """Return an empty table.
-
-    Args:
-        names: The names of its columns.
-        numbers: Columns that are aligned to the right.
-        texts: Columns whose cells may wrap.
-    """
+def new_table(*names: str, numbers: Sequence[int] = (), texts: Sequence[int]) -> Table:
+    """Return an empty table: the columns ``numbers`` are aligned to the right, the cells of ``texts`` may wrap."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(names):
         justify: JustifyMethod = "right" if index in numbers else "left"

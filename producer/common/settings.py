@@ -40,7 +40,7 @@ def _megabytes(value: object) -> object:
     return value if 0 < size < 1 << 20 else size >> 20
 
 
-def _check_address(url: str, *, redis_only: bool = False) -> str:
+def _check_address(url: str, *, redis_only: bool) -> str:
     """Return a valid address unchanged; any password is valid.
 
     Raises:
@@ -62,7 +62,7 @@ def _check_address(url: str, *, redis_only: bool = False) -> str:
     except ValueError:
         encode = "; special characters in a password must be percent-encoded (%23 for #)" if "@" in rest else ""
         raise ValueError(f"has no valid port: write one such as {_EXAMPLE}{encode}") from None
-    if (database := parts.path.strip("/")) and not database.isdigit():
+    if (database := parts.path.strip("/")) and not database.isdecimal():
         raise ValueError(f"ends with {database!r}, which is not the number of a database: write one such as {_EXAMPLE}")
     return url
 
@@ -99,10 +99,7 @@ class Settings(BaseSettings):
 
     cores: int = Field(0, ge=0, le=1024, description="Spark cores of a worker; 0: all of the machine")
     heap_mb: Megabytes = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Spark's heap in MB, 512 at least; 0: a third of the memory, 4096 at most",
+        0, ge=0, le=1_000_000, description="Spark's heap in MB, 512 at least; 0: a third of the memory, 4096 at most"
     )
     memory_mb: Megabytes = Field(
         0, ge=0, description="memory that a worker may use in MB, 512 at least; 0: all of the machine or its cgroup"
@@ -130,27 +127,17 @@ class Settings(BaseSettings):
             raise ValueError("names no catalog: give at least one, such as default")
         return value
 
-    @field_validator("broker_url")
+    @field_validator("broker_url", "board_url")
     @classmethod
-    def _broker(cls, value: str) -> str:
-        return _check_address(value)
-
-    @field_validator("board_url")
-    @classmethod
-    def _board(cls, value: str) -> str:
-        return _check_address(value, redis_only=True)
+    def _address(cls, value: str, info: ValidationInfo) -> str:
+        return _check_address(value, redis_only=info.field_name == "board_url")
 
     @field_validator("heap_mb", "memory_mb")
     @classmethod
-    def _enough(cls, value: int) -> int:
+    def _enough(cls, value: int, info: ValidationInfo) -> int:
         if 0 < value < MIN_HEAP_MB:
             raise ValueError(f"is less than Spark needs: {MIN_HEAP_MB} at least, or 0 to choose by the machine")
-        return value
-
-    @field_validator("memory_mb")
-    @classmethod
-    def _holds_heap(cls, value: int, info: ValidationInfo) -> int:
-        if 0 < value < (heap := info.data.get("heap_mb", 0)):
+        if 0 < value < (heap := info.data.get("heap_mb", 0)):  # the heap is checked before the memory
             raise ValueError(f"does not hold the heap of {PREFIX}HEAP_MB={heap}: leave both at 0, or give it more")
         return value
 
@@ -187,8 +174,8 @@ class Settings(BaseSettings):
         """Return variables with the prefix that are no setting, each with the nearest setting or an empty text."""
         known = [PREFIX + name.upper() for name in cls.model_fields]
         given = {name.upper() for name in (*os.environ, *DotEnvSettingsSource(cls).env_vars)}
-        odd = sorted(name for name in given - {*known, *_NO_SETTINGS} if name.startswith(PREFIX))
-        return [(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), "")) for name in odd]
+        unknown = sorted(name for name in given - {*known, *_NO_SETTINGS} if name.startswith(PREFIX))
+        return [(name, next(iter(get_close_matches(name, known, n=1, cutoff=0.7)), "")) for name in unknown]
 
     @property
     def local(self) -> bool:

@@ -125,5 +125,4 @@ def map_parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
 
 def _normalize(path: str) -> str:
     """Return one spelling of a local path, which has several."""
-    local = path.removeprefix("file://").removeprefix("file:") if path.startswith("file:") else path
-    return local.rstrip("/")
+    return path.removeprefix("file://").removeprefix("file:").rstrip("/")

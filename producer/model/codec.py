@@ -31,12 +31,7 @@ def encode(value: Value) -> str:
 
 
 def decode(text: str | bytes, kind: type[V], name: str) -> V:
-    """Return the value of a record.
-
-    Args:
-        text: The record.
-        kind: The class of the value.
-        name: The record's name, for errors.
+    """Return the value of a record; errors have its name.
 
     Raises:
         Corrupt: The record is not JSON, is incomplete, or does not fit the class.

@@ -7,7 +7,7 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.model.job import JobId, Operation, Report, Status
+from producer.model.job import JobId, Report, Status
 
 #: Summary properties of the snapshots that jobs make.
 JOB: Final = "icefleet.job-id"
@@ -61,11 +61,6 @@ def report_from_history(metadata: TableMetadata, job: JobId, job_id: str) -> Rep
     )
 
 
-def jobs_of(metadata: TableMetadata, operation: Operation | None = None) -> list[tuple[str, float]]:
-    """Return the jobs that committed to a table with the time of their last snapshot in seconds, newest first."""
-    found = {
-        s.summary[JOB]: s.timestamp_ms / 1000
-        for s in metadata.snapshots
-        if s.summary is not None and s.summary[JOB] and operation in (None, s.summary[OPERATION])
-    }
-    return sorted(found.items(), key=lambda item: -item[1])
+def jobs_of(metadata: TableMetadata) -> dict[str, float]:
+    """Return the jobs that committed to a table with the time of their last snapshot, in seconds since 1970."""
+    return {s.summary[JOB]: s.timestamp_ms / 1000 for s in metadata.snapshots if s.summary and s.summary[JOB]}

@@ -125,7 +125,7 @@ class JobStore:
         return next((request for request in self.currents(operation)[0] if request.job == job), None)
 
     def write_last(self, report: Report, branch: str = MAIN_BRANCH) -> None:
-        """Write a report at the table, for want of a Redis; the branch's next one takes its place."""
+        """Write a report at the table, where there is no Redis; the branch's next report replaces it."""
         self._table.write(_last(report.operation, branch), report)
 
     def last(self, operation: Operation, job: str | None = None) -> Report | None:
@@ -223,12 +223,12 @@ class JobStore:
         map_parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
         self.remove_folders()
 
-    def _forget_current(self, own: str, of: tuple[Operation, str]) -> None:
-        name, branch = _current(*of), of[1]
+    def _forget_current(self, job_branch: str, operation_branch: tuple[Operation, str]) -> None:
+        name = _current(*operation_branch)
         try:
             current = self._table.load(name, Request)
         except Corrupt:
-            if branch == own:  # of no use to any process
+            if operation_branch[1] == job_branch:  # no process can use it
                 self._table.delete(name)
             return
         if current is not None and current.token == self._token:

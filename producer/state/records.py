@@ -26,14 +26,10 @@ _PAUSE: Final = 0.1  # seconds between two of them
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of one folder; nothing is cached.
-
-    Args:
-        io: The table's file access.
-        base: The folder, without a slash at its end.
-    """
+    """The records of one folder; nothing is cached."""
 
     io: FileIO
+    #: The folder, without a slash at its end.
     base: str
 
     def subfolder(self, name: str) -> Self:
