@@ -41,22 +41,15 @@ def has_field_ids(fields: Iterable[pa.Field]) -> bool:
     return any(_field_id(field) is not None or has_field_ids(_children(field.type)) for field in fields)
 
 
-def leaves(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
-    """Return all leaves by field id: through the name mapping if there is one, else by the ids in the schema."""
-    return {field_id: leaf for field_id, leaf in _nodes(schema, mapping) if not pa.types.is_struct(leaf.type)}
+def leaves(schema: pa.Schema, mapping: NameMapping | None, *, structs: bool = False) -> dict[int, Leaf]:
+    """Return all leaves by field id: through the name mapping if there is one, else by the ids in the schema.
 
-
-def structs(schema: pa.Schema, mapping: NameMapping | None) -> dict[int, Leaf]:
-    """Return all structs by field id, as leaves that are read with everything in them."""
-    return {field_id: leaf for field_id, leaf in _nodes(schema, mapping) if pa.types.is_struct(leaf.type)}
-
-
-def _nodes(schema: pa.Schema, mapping: NameMapping | None) -> Iterable[tuple[int, Leaf]]:
-    """Return structs and leaves by field id; the first of those that share an id."""
-    leaves_by_id: dict[int, Leaf] = {}
+    With ``structs``, return all structs instead, as leaves that are read with everything in them.
+    """
+    found: dict[int, Leaf] = {}
     for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
-        leaves_by_id.setdefault(field_id, leaf)
-    return leaves_by_id.items()
+        found.setdefault(field_id, leaf)  # the first of those that share an id
+    return {field_id: leaf for field_id, leaf in found.items() if pa.types.is_struct(leaf.type) == structs}
 
 
 def _walk(

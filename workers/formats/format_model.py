@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 import numpy as np
@@ -89,7 +88,8 @@ class DataFile(Protocol):
 
         Args:
             group: The row group.
-            columns: Names of columns; those of a column inside structs are joined by dots.
+            columns: Names of columns; those of a column inside structs are joined by dots. Without any, batches have
+                a number of rows and no column.
             max_bytes: Bytes of a batch in memory, about; a batch has one row at least.
             max_rows: Rows of a batch.
             added: Bytes that each row takes besides, once the caller has filled in what the file lacks.
@@ -193,9 +193,7 @@ class NewFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is not None or not self._complete:
             self._discard()
 
@@ -235,11 +233,3 @@ def format_model(file_format: FileFormat) -> FormatModel:
         KeyError: the format is not supported; planning refuses such files.
     """
     return cast(FormatModel, import_module(_MODULES[file_format]).MODEL)
-
-
-def split_rows(rows: int, width: int, max_bytes: int, max_rows: int) -> Iterator[int]:
-    """Split a number of rows of one width into batches that fit."""
-    batch_rows = max(1, min(max_rows, max_bytes // max(1, width)))
-    while rows > 0:
-        yield min(rows, batch_rows)
-        rows -= batch_rows

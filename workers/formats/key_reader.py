@@ -11,9 +11,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.name_mapping import NameMapping
 
 from workers.arrow.canonical import canonical_array, canonical_type, canonical_value
-from workers.arrow.fields import Leaf, field_index, has_field_ids, leaves, structs
+from workers.arrow.fields import Leaf, field_index, has_field_ids, leaves
 from workers.arrow.schema import timestamp_unit
-from workers.formats.format_model import Bounds, DataFile, format_model, split_rows
+from workers.formats.format_model import Bounds, DataFile, format_model
 from workers.formats.projection import check_ids
 from workers.model.delete_set import ContentFile, FileSplit, KeyColumn
 from workers.runtime.errors import CorruptFile
@@ -74,11 +74,6 @@ class KeyReader:
     ) -> Iterator[KeyBatch]:
         names = sorted({leaf.name for leaf in found if leaf is not None})
         added = sum(self._constant(file, c, 1).nbytes for c, leaf in zip(self.columns, found, strict=True) if not leaf)
-        if not names:
-            for rows in split_rows(data.row_groups[group], added, self.batch_bytes, _MAX_ROWS):
-                yield KeyBatch(start, tuple(self._constant(file, column, rows) for column in self.columns))
-                start += rows
-            return
         for batch in data.batches(group, names, self.batch_bytes, _MAX_ROWS, added=added):
             arrays = tuple(
                 self._constant(file, column, batch.num_rows)
@@ -98,7 +93,7 @@ class KeyReader:
             if required and leaf is None and column.field_id not in file.constants:
                 raise CorruptFile(file.path, f"it is an equality delete file without its key column {column.field_id}")
         if any(leaf is None and c.default is not None for c, leaf in zip(self.columns, found, strict=True)):
-            around = structs(schema, mapping)
+            around = leaves(schema, mapping, structs=True)
             found = [
                 around.get(c.parent)
                 if leaf is None and c.parent is not None and c.field_id not in file.constants

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import posixpath
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 import pyarrow as pa
@@ -43,17 +43,15 @@ def read_footer(io: FileIO, path: str) -> Footer:
         return _footer(file)
 
 
-def read_vector(io: FileIO, ref: VectorRef, data_file: str, footer: Footer | None = None) -> DeletionVector:
-    """Read the deletion vector that a manifest entry describes.
-
-    Only the footer and the blob are read. To read several vectors of one file, pass its footer (:func:`read_footer`).
+def read_vector(io: FileIO, ref: VectorRef, data_file: str) -> DeletionVector:
+    """Read the deletion vector that a manifest entry describes: of the file only the footer and the blob.
 
     Raises:
         CorruptFile: the file is missing or not a Puffin file, its footer does not list the vector of ``data_file`` at
             exactly that place, or the vector or its cardinality is wrong.
     """
     with _open(io, ref.path) as file:
-        blob = _find(_footer(file) if footer is None else footer, ref, data_file)
+        blob = _find(_footer(file), ref, data_file)
         return DeletionVector.from_blob(file.read(blob.offset, blob.length), ref.path, ref.cardinality)
 
 
@@ -65,12 +63,10 @@ class PuffinWriter(NewFile):
         self._size = 0
         self._blobs: list[PuffinBlobMetadata] = []
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.close()
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, *error)
 
     def add_vector(self, data_file: str, vector: DeletionVector) -> tuple[int, int]:
         """Write the deletion vector of a data file; return its offset and its size in bytes."""
@@ -192,7 +188,7 @@ def _find(footer: Footer, ref: VectorRef, data_file: str) -> PuffinBlobMetadata:
         raise CorruptFile(ref.path, f"the deletion vector {where} is compressed ({blob.compression_codec})")
     # Tables are moved by rewriting their metadata, while their Puffin files keep the old folder: the name decides.
     named = blob.properties.get(REFERENCED_DATA_FILE)
-    if named is None or _name(named) != _name(data_file):
+    if named is None or posixpath.basename(named) != posixpath.basename(data_file):
         raise CorruptFile(ref.path, f"the deletion vector {where} belongs to {named}, not to {data_file}")
     stated = blob.properties.get(CARDINALITY)
     if stated != str(ref.cardinality):
@@ -201,10 +197,6 @@ def _find(footer: Footer, ref: VectorRef, data_file: str) -> PuffinBlobMetadata:
             f"the footer says that the deletion vector {where} has {stated} positions, its manifest {ref.cardinality}",
         )
     return blob
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _created_by() -> str:

@@ -17,7 +17,7 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from workers.arrow.fields import field_index
 from workers.arrow.schema import LAST_UPDATED, ROW_ID, arrow_schema, timestamp_unit
-from workers.formats.format_model import DataFile, Positions, format_model, split_rows
+from workers.formats.format_model import DataFile, Positions, format_model
 from workers.formats.projection import Mismatch, Projection, check_ids
 from workers.model.delete_set import ContentFile, FileSplit
 from workers.runtime.errors import CorruptFile
@@ -48,10 +48,7 @@ class RowReader:
         return arrow_schema(self.fields)
 
     def read(
-        self,
-        split: FileSplit,
-        deleted: Positions | None = None,
-        seen: Callable[[int], None] | None = None,
+        self, split: FileSplit, deleted: Positions | None = None, seen: Callable[[int], None] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split in the order of its file, without deleted ones.
 
@@ -71,9 +68,9 @@ class RowReader:
             check_ids(file.path, data.arrow_schema, self.name_mapping)
             try:
                 projection = Projection.of(self.fields.fields, data.arrow_schema, self.name_mapping, file.constants)
-                yield from self._batches(file, data, projection, deleted, _groups(data, split), seen)
             except Mismatch as error:
                 raise CorruptFile(file.path, str(error)) from error
+            yield from self._batches(file, data, projection, deleted, _groups(data, split), seen)
 
     def _batches(
         self,
@@ -86,19 +83,17 @@ class RowReader:
     ) -> Iterator[pa.RecordBatch]:
         start = sum(data.row_groups[: groups.start])
         for index in groups:
-            for batch in _read(data, index, projection.sources, self.batch_bytes, projection.added):
-                live = _live(deleted, start, len(batch))
+            for batch, columns in _read(data, index, projection.sources, self.batch_bytes, projection.added):
+                live = _live(deleted, start, batch.num_rows)
                 try:
-                    arrays = projection.arrays(batch.columns, len(batch))
-                except Mismatch:
-                    raise
+                    arrays = projection.arrays(columns, batch.num_rows)
                 except ValueError as error:
-                    raise Mismatch(f"a column of it {error}") from error
-                self._inherit(file, arrays, start, len(batch))
+                    raise CorruptFile(file.path, f"a column of it {error}") from error
+                self._inherit(file, arrays, start, batch.num_rows)
                 rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-                start += len(batch)
+                start += batch.num_rows
                 if seen is not None:
-                    seen(len(batch))
+                    seen(batch.num_rows)
                 if live is None:
                     yield rows
                 elif live.any():
@@ -116,29 +111,14 @@ class RowReader:
                 arrays[index] = pc.coalesce(arrays[index], pa.scalar(file.sequence_number, pa.int64()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A batch of a file: its columns by their index among the file's top-level columns."""
-
-    columns: dict[int, pa.Array]
-    rows: int
-
-    def __len__(self) -> int:
-        return self.rows
-
-
-def _read(data: DataFile, group: int, sources: Sequence[int], most_bytes: int, added: int) -> Iterator[_Read]:
-    if not sources:  # the file has none of the columns
-        for rows in split_rows(data.row_groups[group], added, most_bytes, _MAX_ROWS):
-            yield _Read({}, rows)
-        return
+def _read(
+    data: DataFile, group: int, sources: Sequence[int], max_bytes: int, added: int
+) -> Iterator[tuple[pa.RecordBatch, dict[int, pa.Array]]]:
+    """Yield the batches of a row group, with their columns by index among the file's top-level columns."""
     schema = data.arrow_schema
     names = sorted({schema.field(index).name for index in sources})
-    for batch in data.batches(group, names, most_bytes, _MAX_ROWS, added=added):
-        yield _Read(
-            {index: batch.column(field_index(batch.schema, schema.field(index))) for index in sources},
-            batch.num_rows,
-        )
+    for batch in data.batches(group, names, max_bytes, _MAX_ROWS, added=added):
+        yield batch, {index: batch.column(field_index(batch.schema, schema.field(index))) for index in sources}
 
 
 def _groups(data: DataFile, split: FileSplit) -> range:

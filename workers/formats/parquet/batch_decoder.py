@@ -59,11 +59,14 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         self, group: int, columns: Sequence[str], max_bytes: int, max_rows: int, *, added: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group; see :meth:`workers.formats.format_model.DataFile.batches`."""
+        chunks = self.metadata.row_group(group)
+        leaves = [leaf for leaf in range(chunks.num_columns) if _selected(chunks.column(leaf).path_in_schema, columns)]
+        is_even = self._is_even(leaves)
         max_bytes = min(max(1, max_bytes), _MAX_BYTES)
-        max_step = self._step(group, columns, max_bytes, max_rows, added)
-        step = max_step if max_step > _MIXED_STEP else min(max_step, _FIRST_STEP)
+        max_step = self._step(group, leaves, max_bytes, max_rows, added)
+        step = max_step if is_even or max_step > _MIXED_STEP else min(max_step, _FIRST_STEP)
         read = self.iter_batches(batch_size=step, row_groups=[group], columns=list(columns), use_threads=False)
-        if self._is_even(group, columns):
+        if is_even:
             yield from (batch for batch in read if batch.num_rows)
             return
         buffer = _BatchBuffer(max_bytes, max_rows)
@@ -79,21 +82,15 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
             self.reader.set_batch_size(step)
         yield from buffer.flush()
 
-    def _is_even(self, group: int, columns: Sequence[str]) -> bool:
+    def _is_even(self, leaves: Sequence[int]) -> bool:
         """Return whether all rows take the same, so that no batch must be measured."""
-        chunks = self.metadata.row_group(group)
-        selected = (
-            self.schema.column(leaf)
-            for leaf in range(chunks.num_columns)
-            if _selected(chunks.column(leaf).path_in_schema, columns)
-        )
-        return all(_width(column) is not None and not column.max_repetition_level for column in selected)
+        columns = map(self.schema.column, leaves)
+        return all(_width(column) is not None and not column.max_repetition_level for column in columns)
 
-    def _step(self, group: int, columns: Sequence[str], max_bytes: int, max_rows: int, added: int) -> int:
+    def _step(self, group: int, leaves: Sequence[int], max_bytes: int, max_rows: int, added: int) -> int:
         """Return how many rows may be decoded at a time."""
         chunks = self.metadata.row_group(group)
         rows = max(1, chunks.num_rows)
-        leaves = [leaf for leaf in range(chunks.num_columns) if _selected(chunks.column(leaf).path_in_schema, columns)]
         encoded = [
             leaf for leaf in leaves if _width(self.schema.column(leaf)) is None and not _is_plain(chunks.column(leaf))
         ]

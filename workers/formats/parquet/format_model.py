@@ -33,23 +33,19 @@ class ParquetDataFile(BoundedFile):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The file's own schema, with field ids where it has them."""
         return self.schema_arrow
 
     @cached_property
     def row_groups(self) -> list[int]:
-        """The number of rows of each row group."""
         return [self.metadata.row_group(index).num_rows for index in range(self.metadata.num_row_groups)]
 
     @property
     def num_rows(self) -> int:
-        """The number of rows that the footer states."""
         return int(self.metadata.num_rows)
 
     def may_match(
         self, group: int, columns: Sequence[KeyColumn], leaves: Sequence[Leaf | None], bounds: Sequence[Bounds | None]
     ) -> bool:
-        """Return False only if no row of a row group can lie within the bounds in all key columns."""
         row_group = self.metadata.row_group(group)
         return all(
             leaf is None

@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from workers.arrow.canonical import canonical_array
-from workers.arrow.fields import leaves, structs
+from workers.arrow.fields import leaves
 from workers.deletes.bloom_filter import KeyFilter, hash_keys
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.parquet.format_model import ParquetDataFile
@@ -107,7 +107,7 @@ def test_a_struct_in_place_of_a_missing_column_is_never_judged(tmp_path: Path, b
     file = ParquetDataFile(pa.OSFile(f"{tmp_path}/f.parquet"))
     column = KeyColumn(4, StringType(), "x", parent=2)
     bounds = bounds_of([column], [pa.array(["x"])])
-    assert file.may_match(0, [column], [structs(file.schema_arrow, None)[2]], bounds)
+    assert file.may_match(0, [column], [leaves(file.schema_arrow, None, structs=True)[2]], bounds)
 
 
 DAY = datetime.date

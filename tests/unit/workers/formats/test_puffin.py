@@ -174,7 +174,7 @@ def test_vectors_of_other_engines(name: str, cardinalities: list[int]) -> None:
     assert len(footer.blobs) == len(cardinalities)
     for blob, cardinality, positions in zip(footer.blobs, cardinalities, judged, strict=True):
         ref = VectorRef(path=path, offset=blob.offset, size=blob.length, cardinality=cardinality)
-        vector = read_vector(IO, ref, blob.properties["referenced-data-file"], footer)
+        vector = read_vector(IO, ref, blob.properties["referenced-data-file"])
         assert vector.cardinality == cardinality
         assert vector.positions().tolist() == positions
         assert vector.to_blob() == content[blob.offset : blob.offset + blob.length]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from workers.formats.format_model import split_rows
 from workers.formats.parquet.batch_decoder import BoundedFile
 
 MB = 1 << 20
@@ -114,7 +113,16 @@ def test_one_value_is_a_batch_at_least(tmp_path: Path) -> None:
     assert [batch.num_rows for batch in batches] == [1, 1, 1, 1]
 
 
-def test_batches_of_equal_rows() -> None:
-    assert list(split_rows(10, 1, 4, 100)) == [4, 4, 2]
-    assert list(split_rows(10, 0, 9, 6)) == [6, 4]
-    assert list(split_rows(2, 100, 4, 6)) == [1, 1]
+@pytest.mark.parametrize("columns", [[], ["c"]])
+def test_batches_of_equal_rows(tmp_path: Path, columns: list[str]) -> None:
+    """Rows take 13 bytes with the column, and what the caller adds alone without it."""
+    pq.write_table(pa.table({"c": np.arange(2_000)}), tmp_path / "f")
+    added = 0 if columns else 13
+    with pa.OSFile(str(tmp_path / "f")) as source, BoundedFile(source) as file:
+
+        def rows(max_bytes: int, max_rows: int) -> list[int]:
+            return [batch.num_rows for batch in file.batches(0, columns, max_bytes, max_rows, added=added)]
+
+        assert rows(13 * 900, 5_000) == [900, 900, 200]
+        assert rows(MB, 1_500) == [1_500, 500]
+        assert rows(1, 10) == [1] * 2_000
