@@ -38,6 +38,7 @@ from pyiceberg.types import (
     UnknownType,
     UUIDType,
 )
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from workers.arrow.fields import null_mask, to_numpy
 from workers.arrow.schema import arrow_type
@@ -46,7 +47,6 @@ _ORDERED = (IntegerType, LongType, DateType, TimeType, TimestampType, Timestampt
             TimestamptzNanoType, StringType, BinaryType)  # fmt: skip
 _NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
 _DAY_MICROSECONDS = 86_400_000_000
-_EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def canonical_type(type_: IcebergType) -> pa.DataType:
@@ -60,20 +60,6 @@ def canonical_type(type_: IcebergType) -> pa.DataType:
     if type(type_) not in _CANONICAL:
         raise TypeError(f"a column of type {type_} cannot be an equality delete key")
     return _CANONICAL[type(type_)][0]
-
-
-def spark_type(type_: IcebergType) -> str:
-    """Return the canonical type as Spark's DDL names it."""
-    arrow = canonical_type(type_)
-    if pa.types.is_decimal(arrow):
-        return f"decimal({arrow.precision},{arrow.scale})"
-    return {
-        pa.bool_(): "boolean",
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.string(): "string",
-        pa.binary(): "binary",
-    }[arrow]
 
 
 def is_ordered(type_: IcebergType) -> bool:
@@ -94,7 +80,7 @@ def canonical_array(array: pa.Array, type_: IcebergType) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_null(array.type) or isinstance(type_, UnknownType):
         return pa.nulls(len(array), target)
-    converter = _decimal if isinstance(type_, DecimalType) else _CANONICAL[type(type_)][1]
+    converter = _DECIMAL if isinstance(type_, DecimalType) else _CANONICAL[type(type_)][1]
     converted = converter(array, type_, target)
     if converted is None:
         raise ValueError(f"holds {array.type} where the table has {type_}")
@@ -111,16 +97,15 @@ def canonical_value(value: Any, type_: IcebergType) -> pa.Scalar:
     elif isinstance(value, str) and not isinstance(type_, StringType):
         value = from_json(cast(PrimitiveType, type_), value)
     if isinstance(value, datetime.datetime):
-        utc = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
-        value = (utc - _EPOCH) // datetime.timedelta(microseconds=1) * (1000 if isinstance(type_, _NANOSECONDS) else 1)
+        value = datetime_to_micros(value) * (1000 if isinstance(type_, _NANOSECONDS) else 1)
     elif isinstance(value, datetime.date):
-        value = (value - _EPOCH.date()).days
+        value = date_to_days(value)
     elif isinstance(value, datetime.time):
-        value = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+        value = time_to_micros(value)
     elif isinstance(value, UUID):
         value = value.bytes
     if isinstance(type_, FloatType | DoubleType):
-        return canonical_array(pa.array([value], pa.float64()).cast(_float_type(type_), safe=False), type_)[0]
+        return canonical_array(pa.array([value], pa.float64()).cast(arrow_type(type_), safe=False), type_)[0]
     if isinstance(type_, DecimalType):
         scale = Decimal(1).scaleb(-type_.scale)
         return pa.scalar(Decimal(value).quantize(scale, context=Context(prec=type_.precision)), target)
@@ -155,18 +140,6 @@ def _widen_float(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array.cast(target)
 
 
-def _float_type(type_: IcebergType) -> pa.DataType:
-    return pa.float32() if isinstance(type_, FloatType) else pa.float64()
-
-
-def _boolean(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    return array if pa.types.is_boolean(array.type) else None
-
-
-def _integer(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    return array.cast(target) if pa.types.is_integer(array.type) else None
-
-
 def _date(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
@@ -188,12 +161,12 @@ def _timestamp(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.A
         return array if pa.types.is_int64(array.type) else None
     if array.type.unit == "ns" and unit == "us":
         # Arrow's cast rounds towards zero; instants before 1970 must be floored, as they are everywhere else.
-        return _with_validity(to_numpy(array.cast(target)) // 1000, array)
+        return pa.array(to_numpy(array.cast(target)) // 1000, mask=null_mask(array))
     return array.cast(pa.timestamp(unit, array.type.tz)).cast(target)
 
 
 def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    wide = _float_type(type_)
+    wide = arrow_type(type_)
     if not pa.types.is_floating(array.type) or array.type.bit_width > wide.bit_width:
         return None
     values = to_numpy(array.cast(wide))
@@ -201,11 +174,7 @@ def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Ar
     nan = np.isnan(values)
     if nan.any():
         bits = np.where(nan, np.array(np.nan, values.dtype).view(bits.dtype), bits)
-    return _with_validity(bits, array)
-
-
-def _decimal(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    return array.cast(target) if pa.types.is_decimal(array.type) else None
+    return pa.array(bits, mask=null_mask(array))
 
 
 def _text(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
@@ -213,10 +182,6 @@ def _text(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array 
         return None
     # Keys are compared as bytes, so bytes that are not UTF-8 do no harm here.
     return pc.cast(array, options=pc.CastOptions(target_type=target, allow_invalid_utf8=True))
-
-
-def _bytes(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    return array.cast(target) if _is_bytes(array.type) else None
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -232,17 +197,21 @@ def _is_bytes(type_: pa.DataType) -> bool:
     )
 
 
-def _with_validity(values: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
-    return pa.array(values, mask=null_mask(like))
-
-
 _Converter: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType], pa.Array | None]
+
+
+def _cast(accepts: Callable[[pa.DataType], bool]) -> _Converter:
+    """Return what casts arrays of the types that are accepted."""
+    return lambda array, type_, target: array.cast(target) if accepts(array.type) else None
+
+
+_DECIMAL = _cast(pa.types.is_decimal)
 #: The canonical type of each type but decimals, and what converts a file's values to it; None for a type that is
 #: neither the table's nor one that promotes to it.
 _CANONICAL: dict[type[IcebergType], tuple[pa.DataType, _Converter]] = {
-    BooleanType: (pa.bool_(), _boolean),
-    IntegerType: (pa.int32(), _integer),
-    LongType: (pa.int64(), _integer),
+    BooleanType: (pa.bool_(), _cast(pa.types.is_boolean)),
+    IntegerType: (pa.int32(), _cast(pa.types.is_integer)),
+    LongType: (pa.int64(), _cast(pa.types.is_integer)),
     DateType: (pa.int32(), _date),
     TimeType: (pa.int64(), _time),
     TimestampType: (pa.int64(), _timestamp),
@@ -252,8 +221,8 @@ _CANONICAL: dict[type[IcebergType], tuple[pa.DataType, _Converter]] = {
     FloatType: (pa.int32(), _floating),
     DoubleType: (pa.int64(), _floating),
     StringType: (pa.string(), _text),
-    UUIDType: (pa.binary(), _bytes),
-    FixedType: (pa.binary(), _bytes),
-    BinaryType: (pa.binary(), _bytes),
-    UnknownType: (pa.bool_(), _boolean),
+    UUIDType: (pa.binary(), _cast(_is_bytes)),
+    FixedType: (pa.binary(), _cast(_is_bytes)),
+    BinaryType: (pa.binary(), _cast(_is_bytes)),
+    UnknownType: (pa.bool_(), _cast(pa.types.is_boolean)),
 }

@@ -29,13 +29,13 @@ _NULL: Final = "-"
 class PartitionColumn:
     """One partition field: the column that it is made from, and its type."""
 
-    source: Accessor | None
+    source: Accessor
     transform: Transform[Any, Any]
     type: PrimitiveType
 
     def texts(self, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
         """Return the text of the field's value for each row; one scalar where it is always null."""
-        if self.source is None or not self.source.path:
+        if not self.source.path:
             return pa.scalar(_NULL)
         values = apply_transform(self.source.column(batch), self.source.type, self.transform)
         encoded = _encode(values)
@@ -54,9 +54,11 @@ class PartitionRouter:
     spec: PartitionSpec
     #: The columns that the spec's paths are made from.
     sources: Schema
+    #: Of each partition field, if rows are routed.
     columns: tuple[PartitionColumn, ...]
     #: The partition of each scope of the inputs; None where its rows go to several.
     scopes: tuple[Scope | None, ...]
+    #: Partitions by their texts.
     known: dict[str, Scope]
 
     @classmethod
@@ -66,8 +68,8 @@ class PartitionRouter:
         Raises:
             ValueError: rows are routed, and a partition field has no column, or one that is not primitive.
         """
-        routed = None in unit.scopes
-        columns = tuple(_partition_column(field, unit.schema, rows, routed) for field in unit.spec.fields)
+        routed = unit.spec.fields if None in unit.scopes else ()
+        columns = tuple(_partition_column(field, unit.schema, rows) for field in routed)
         known = {partition_text(scope.values): scope for scope in unit.scopes if scope is not None}
         types = {id_: unit.schema.find_type(id_) for id_ in unit.schema.field_ids}
         return cls(unit.spec, path_schema(unit.spec, types.get), columns, unit.scopes, known)
@@ -96,12 +98,13 @@ class PartitionRouter:
 
     def partition(self, text: str) -> Scope:
         """Return the partition of a text of :meth:`texts`."""
-        if (found := self.known.get(text)) is not None:
-            return found
-        parts = text.split(_SEPARATOR) if self.columns else []
-        values = tuple(None if part == _NULL else part for part in parts)
-        record = Record(*(decode_value(column.type, value) for column, value in zip(self.columns, values, strict=True)))
-        return Scope(spec_id=self.spec.spec_id, values=values, label=self.spec.partition_to_path(record, self.sources))
+        if text not in self.known:
+            parts = text.split(_SEPARATOR) if self.columns else []
+            values = tuple(None if part == _NULL else part for part in parts)
+            record = Record(*(decode_value(column.type, v) for column, v in zip(self.columns, values, strict=True)))
+            label = self.spec.partition_to_path(record, self.sources)
+            self.known[text] = Scope(spec_id=self.spec.spec_id, values=values, label=label)
+        return self.known[text]
 
 
 def partition_text(values: tuple[str | None, ...]) -> str:
@@ -109,11 +112,11 @@ def partition_text(values: tuple[str | None, ...]) -> str:
     return _SEPARATOR.join(_NULL if value is None else value for value in values)
 
 
-def _partition_column(field: PartitionField, schema: Schema, rows: pa.Schema, routed: bool) -> PartitionColumn:
-    if not routed or isinstance(field.transform, VoidTransform) or field.source_id not in schema.field_ids:
-        if routed and not isinstance(field.transform, VoidTransform):
-            raise ValueError(f"partition field {field.name} is made from column {field.source_id}, which is gone")
-        return PartitionColumn(None, field.transform, IntegerType())
+def _partition_column(field: PartitionField, schema: Schema, rows: pa.Schema) -> PartitionColumn:
+    if isinstance(field.transform, VoidTransform):
+        return PartitionColumn(Accessor(field.source_id, IntegerType(), ()), field.transform, IntegerType())
+    if field.source_id not in schema.field_ids:
+        raise ValueError(f"partition field {field.name} is made from column {field.source_id}, which was dropped")
     source = Accessor.of(field.source_id, schema, rows)
     result = field.transform.result_type(source.type)
     assert isinstance(result, PrimitiveType)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.transforms import (
     BucketTransform,
-    DayTransform,
     HourTransform,
     IdentityTransform,
     MonthTransform,
@@ -57,26 +56,21 @@ def apply_transform(array: pa.Array, source: PrimitiveType, transform: Transform
     return _by_value(array, source, transform) if result is None else result
 
 
-def _time(array: pa.Array, transform: TimeTransform[Any]) -> pa.Array | None:
+def _time(array: pa.Array, transform: TimeTransform[Any]) -> pa.Array:
     numbers = _numbers(array)
     if pa.types.is_timestamp(array.type):
-        if isinstance(transform, HourTransform):
-            return _with_nulls(numbers // (3600 * _SECONDS[array.type.unit]), array, pa.int32())
-        numbers = numbers // (86_400 * _SECONDS[array.type.unit])
-    days = numbers.astype("datetime64[D]")
-    if isinstance(transform, DayTransform):
-        return _with_nulls(numbers, array, pa.int32())
-    if isinstance(transform, MonthTransform):
-        return _with_nulls(days.astype("datetime64[M]").astype(np.int64), array, pa.int32())
-    if isinstance(transform, YearTransform):
-        return _with_nulls(days.astype("datetime64[Y]").astype(np.int64), array, pa.int32())
-    return None
+        seconds = 3600 if isinstance(transform, HourTransform) else 86_400
+        numbers = numbers // (seconds * _SECONDS[array.type.unit])
+    if isinstance(transform, MonthTransform | YearTransform):
+        unit = "M" if isinstance(transform, MonthTransform) else "Y"
+        numbers = numbers.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return _with_nulls(numbers, array, pa.int32())
 
 
 def _bucket(array: pa.Array, buckets: int) -> pa.Array | None:
     if pa.types.is_decimal(array.type):
         return None
-    if _is_bytes(array.type):
+    if pa.types.is_string(array.type) or pa.types.is_binary(array.type) or pa.types.is_fixed_size_binary(array.type):
         hashes = hash_bytes(array.cast(pa.binary()))
     else:
         numbers = _numbers(array).astype(np.int64)
@@ -110,10 +104,6 @@ def _by_value(array: pa.Array, source: PrimitiveType, transform: Transform[Any, 
 def _numbers(array: pa.Array) -> np.ndarray[Any, Any]:
     """Return the values as integers, 0 where they are null."""
     return to_numpy(bits(array) if pa.types.is_temporal(array.type) else array)
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_))
 
 
 def _with_nulls(values: np.ndarray[Any, Any], like: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.arrow.canonical import canonical_type, spark_type
+from workers.arrow.canonical import canonical_type
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
 from workers.deletes.key_index import PartWriter, part_count, same_keys
 from workers.formats.format_model import Bounds, bounds_of
@@ -74,12 +74,6 @@ def arrow_schema(columns: Sequence[KeyColumn]) -> pa.Schema:
     """Return the schema of a spool without the hashes of its keys."""
     keys = [(name, canonical_type(column.type)) for name, column in zip(key_names(columns), columns, strict=True)]
     return pa.schema([("scope", pa.int32()), ("seq", pa.int64()), *keys])
-
-
-def spark_schema(columns: Sequence[KeyColumn]) -> str:
-    """Return the same schema as Spark's DDL."""
-    keys = (f"{name} {spark_type(column.type)}" for name, column in zip(key_names(columns), columns, strict=True))
-    return ", ".join(("scope int", "seq bigint", *keys))
 
 
 def key_hashes(is_global: bool, file: ContentFile, columns: Sequence[pa.Array]) -> Hashes:

@@ -11,19 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from workers.deletes.bloom_filter import KeyFilter
-from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, key_names, part_hashes, spark_schema, spool
+from workers.deletes.delete_spool import Spool, arrow_schema, key_hashes, key_names, part_hashes, spool
 from workers.deletes.key_index import ROW_BYTES, KeyIndex, read_part, write_index
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter, write_runs
 from workers.formats.key_reader import KeyReader
 from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, FileSplit
-from workers.runtime.context import Cancellation, UnitContext
+from workers.runtime.context import UnitContext
 from workers.runtime.machine import trim_memory
 from workers.runtime.parallel import balance, coalesce_batches, read_in_tasks, run_tasks
 from workers.runtime.scratch import record_split
@@ -83,11 +82,11 @@ class Matcher:
         spooled = spool(equality, reader, context.scratch / name, budget, context.cancellation)
         if not spooled.rows:
             return []
-        scan = KeyScan(reader, equality.is_global, spooled, context.scratch)
+        scan = KeyScan(context, reader, equality.is_global, spooled)
         if spooled.bytes + spooled.rows * ROW_BYTES <= budget.index_bytes:
             trim_memory()  # what reading the deletes took, before tasks need as much
             self._write_index(spooled, equality.is_global)
-            return scan.look_up(context, splits, name)
+            return scan.look_up(splits, name)
         return write_runs(self._join(equality, spooled, scan, splits), context.scratch, name)
 
     def _write_index(self, spooled: Spool, is_global: bool) -> None:
@@ -110,7 +109,7 @@ class Matcher:
         # What keys take in Spark's heap is known by their number.
         small = spooled.broadcast_bytes <= self.context.budget.broadcast_bytes
         frame = self._delete_rows(equality, spooled).hint("broadcast" if small else "merge")
-        left, right = scan.candidates(self.context, splits).alias("d"), frame.alias("e")
+        left, right = scan.candidates(splits).alias("d"), frame.alias("e")
         keys = [f.col(f"d.{key}").eqNullSafe(f.col(f"e.{key}")) for key in key_names(equality.columns)]
         conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
         if not equality.is_global:
@@ -122,15 +121,15 @@ class Matcher:
         from pyspark.sql import functions as f
 
         parts, cores, keys = spooled.paths, self.context.budget.cores, key_names(equality.columns)
-        names = ["scope", "seq", *keys]
+        schema = arrow_schema(equality.columns)
         tasks = [parts[index::cores] for index in range(min(cores, len(parts)))]
 
         def read(task: int) -> Iterator[pa.RecordBatch]:
-            return (rows for part in tasks[task] for rows in read_part(part, names))
+            return (rows for part in tasks[task] for rows in read_part(part, schema.names))
 
         # What keys are the same by: those of a scoped delete only within their scope.
         group = keys if equality.is_global else ["scope", *keys]
-        rows = read_in_tasks(self.context, len(tasks), spark_schema(equality.columns), read)
+        rows = read_in_tasks(self.context, len(tasks), schema, read)
         frame = rows.select("seq", *group)
         return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if spooled.repeats else frame
 
@@ -142,21 +141,20 @@ class KeyScan:
     What is left are candidates: ``hash, file, pos, scope, seq, k0, …``, where the hash is that of the filter.
     """
 
+    context: UnitContext
     reader: KeyReader
     is_global: bool
     deletes: Spool
-    scratch: Path
 
-    def look_up(self, context: UnitContext, splits: Sequence[FileSplit], name: str) -> list[PositionRuns]:
+    def look_up(self, splits: Sequence[FileSplit], name: str) -> list[PositionRuns]:
         """Return the rows that the index of the deletes removes, in files of scratch that begin with ``name``."""
-        tasks = _balance(splits, context.budget.cores)
-        cancellation = context.cancellation
+        tasks = _balance(splits, self.context.budget.cores)
 
         def work(number: int) -> Iterator[PositionRuns]:
             index = KeyIndex(self.deletes.paths, self.deletes.parts, self.is_global)
             most = _LOOKED_UP if index.stays_mapped else _LOOKED_UP_IN_PARTS
-            candidates = self._candidates(tasks[number], cancellation)
-            with PositionRunWriter(self.scratch / f"{name}-{number}.positions") as writer:
+            candidates = self._candidates(tasks[number])
+            with PositionRunWriter(self.context.scratch / f"{name}-{number}.positions") as writer:
                 for rows in coalesce_batches(candidates, most, self.reader.batch_bytes):
                     hashes, files, positions, scopes, numbers = (column.to_numpy() for column in rows.columns[:_KEYS])
                     hashes = part_hashes(self.is_global, scopes, rows.columns[_KEYS:], hashes)
@@ -165,27 +163,26 @@ class KeyScan:
                 yield writer.close()
             trim_memory()
 
-        return run_tasks(context, len(tasks), work)
+        return run_tasks(self.context, len(tasks), work)
 
-    def candidates(self, context: UnitContext, splits: Sequence[FileSplit]) -> DataFrame:
+    def candidates(self, splits: Sequence[FileSplit]) -> DataFrame:
         """Return the rows that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
-        tasks = _balance(splits, context.budget.cores)
-        names = ["file", "pos", *arrow_schema(self.reader.columns).names]
+        tasks = _balance(splits, self.context.budget.cores)
+        schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
 
         def read(task: int) -> Iterator[pa.RecordBatch]:
-            return (rows.select(names) for rows in self._candidates(tasks[task], Cancellation()))
+            return (rows.select(schema.names) for rows in self._candidates(tasks[task]))
 
-        return read_in_tasks(context, len(tasks), f"file int, pos bigint, {spark_schema(self.reader.columns)}", read)
+        return read_in_tasks(self.context, len(tasks), schema, read)
 
-    def _candidates(self, splits: Iterable[FileSplit], cancellation: Cancellation) -> Iterator[pa.RecordBatch]:
+    def _candidates(self, splits: Iterable[FileSplit]) -> Iterator[pa.RecordBatch]:
         """Yield the candidates of splits. Row groups go by statistics, rows by the filter."""
         keys = KeyFilter.open(self.deletes.filter)
         own = [("hash", pa.uint64()), ("file", pa.int32()), ("pos", pa.int64())]
         schema = pa.schema([*own, *arrow_schema(self.reader.columns)])
         for split in splits:
             file = split.file
-            for batch in self.reader.read(split, bounds=self.deletes.bounds):
-                cancellation.check()
+            for batch in self.context.cancellation.until_set(self.reader.read(split, bounds=self.deletes.bounds)):
                 hashes = key_hashes(self.is_global, file, batch.columns)
                 found = np.flatnonzero(keys.may_contain(hashes))
                 if found.size:
@@ -198,7 +195,7 @@ class KeyScan:
                         *(column.take(pa.array(found)) for column in batch.columns),
                     ]
                     yield pa.RecordBatch.from_arrays(columns, schema=schema)
-            record_split(self.scratch, file.index)
+            record_split(self.context.scratch, file.index)
 
 
 def _balance(splits: Sequence[FileSplit], cores: int) -> list[list[FileSplit]]:

@@ -20,7 +20,6 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
-    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
@@ -32,7 +31,6 @@ from pyiceberg.types import (
     StructType,
     UUIDType,
 )
-from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from producer.model.staged import StagedDataFile
 from workers.arrow.schema import ColumnDescriptor
@@ -188,8 +186,6 @@ class _ColumnMetrics:
             return _text_bounds(lower, upper, length)
         if isinstance(self.type, BinaryType):
             return lower[:length], above_bytes(upper, length)
-        if isinstance(self.type, DecimalType):
-            return _number(lower), _number(upper)
         if isinstance(self.type, UUIDType) and len(self._signs) > 1:
             # By the spec UUIDs are ordered as bytes, but Iceberg's Java implementation orders them as pairs of signed
             # numbers and would search the wrong files for values: bounds only where both orders agree.
@@ -224,13 +220,6 @@ def _text_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[bytes 
     except UnicodeDecodeError:
         return None, None  # such text has no order that readers agree on
     return low[:length].encode(), None if high is None else high.encode()
-
-
-def _number(value: Any) -> bytes:
-    """Return the unscaled value of a decimal as the fewest bytes that hold it, two's complement, big-endian."""
-    unscaled = decimal_to_unscaled(value)
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 def _value(scalar: pa.Scalar) -> Any:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from queue import Empty, Full, Queue
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ _PICKLED: Final = pa.schema([("value", pa.binary())])
 #: A batch between Spark and a Python worker: neither a message for each row nor one for all rows.
 _BATCH_ROWS: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
-#: Seconds after which a thread that waits for a queue checks whether the other one has ended.
+#: Seconds after which a thread that waits for room in a queue checks whether the reader has ended.
 _POLL_SECONDS: Final = 0.1
 
 
@@ -58,16 +58,18 @@ def map_partitions(rows: DataFrame, scratch: Path, work: Callable[[Iterator[pa.R
 
 
 def read_in_tasks(
-    context: UnitContext, tasks: int, schema: str, read: Callable[[int], Iterable[pa.RecordBatch]]
+    context: UnitContext, tasks: int, schema: pa.Schema, read: Callable[[int], Iterable[pa.RecordBatch]]
 ) -> DataFrame:
-    """Return a frame of the rows that ``read`` yields for each task number; ``schema`` is in Spark's DDL."""
+    """Return a frame of the rows that ``read`` yields for each task number."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     scratch = context.scratch
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with record_task_error(scratch):
             yield from coalesce_batches(rows for number in _task_numbers(batches) for rows in read(number))
 
-    return context.session.range(tasks, context.cancellation).mapInArrow(run, schema)
+    return context.session.range(tasks, context.cancellation).mapInArrow(run, from_arrow_schema(schema))
 
 
 def balance(costs: Sequence[int], max_tasks: int) -> list[list[int]]:
@@ -138,10 +140,7 @@ def read_ahead(values: Iterable[T], depth: int) -> Iterator[T]:
     thread.start()
     try:
         while True:
-            try:
-                last, value = queue.get(timeout=_POLL_SECONDS)
-            except Empty:
-                continue
+            last, value = queue.get()
             if not last:
                 yield value  # type: ignore[misc]
             elif value is None:

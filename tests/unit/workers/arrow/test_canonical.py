@@ -33,8 +33,9 @@ from pyiceberg.types import (
     UnknownType,
     UUIDType,
 )
+from pyspark.sql.pandas.types import from_arrow_type
 
-from workers.arrow.canonical import canonical_array, canonical_type, canonical_value, is_ordered, spark_type
+from workers.arrow.canonical import canonical_array, canonical_type, canonical_value, is_ordered
 
 ALL: list[PrimitiveType] = [
     BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 2), DateType(), TimeType(),
@@ -116,7 +117,7 @@ def test_values_of_a_file(type_: PrimitiveType, stored: pa.Array, expected: list
 
 @pytest.mark.parametrize("type_", ALL, ids=str)
 def test_every_type_has_a_form(type_: PrimitiveType) -> None:
-    assert spark_type(type_)
+    assert from_arrow_type(canonical_type(type_))
     assert canonical_value(None, type_).type == canonical_type(type_)
     assert not canonical_value(None, type_).is_valid
 
