@@ -38,14 +38,9 @@ class DeletionVector:
         self._bitmaps = bitmaps
 
     @classmethod
-    def empty(cls) -> DeletionVector:
-        """Return a vector that deletes nothing."""
-        return cls({})
-
-    @classmethod
     def of(cls, positions: npt.ArrayLike) -> DeletionVector:
         """Return the vector of these positions, in any order and repeated or not."""
-        vector = cls.empty()
+        vector = cls({})
         vector.add(np.asarray(positions, dtype=np.int64))
         return vector
 
@@ -82,18 +77,13 @@ class DeletionVector:
         if positions.min() < 0 or positions.max() > MAX_POSITION:
             raise ValueError(f"positions lie between 0 and {MAX_POSITION}: {positions.min()} to {positions.max()}")
         for key, lower in _split(positions):
-            bitmap = self._bitmaps.get(key)
-            if bitmap is None:
-                self._bitmaps[key] = lower
-            else:
-                self._bitmaps[key] = bitmap | lower
+            lower |= self._bitmaps.get(key, BitMap())
+            self._bitmaps[key] = lower
 
     def union(self, other: DeletionVector) -> DeletionVector:
         """Return a new vector that deletes what either of the two deletes."""
-        bitmaps = {key: bitmap.copy() for key, bitmap in self._bitmaps.items()}
-        for key, bitmap in other._bitmaps.items():
-            bitmaps[key] = bitmaps[key] | bitmap if key in bitmaps else bitmap.copy()
-        return DeletionVector(bitmaps)
+        one, two = self._bitmaps, other._bitmaps
+        return DeletionVector({key: one.get(key, BitMap()) | two.get(key, BitMap()) for key in {**one, **two}})
 
     def contains(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Return for each position, in whatever order, whether it is in the set."""

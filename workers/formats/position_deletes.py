@@ -27,9 +27,7 @@ _BATCH_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 1 << 16
 
 
-def read_position_deletes(
-    io: FileIO, path: str, file_format: FileFormat = FileFormat.PARQUET
-) -> Iterator[pa.RecordBatch]:
+def read_position_deletes(io: FileIO, path: str) -> Iterator[pa.RecordBatch]:
     """Read a position delete file in batches of ``BATCH_SCHEMA``, in the order of the file.
 
     Columns are found by their field ids, and by their names in a file without ids. A stored ``row`` is not read. One
@@ -39,7 +37,7 @@ def read_position_deletes(
         CorruptFile: the file is missing, cannot be decoded, lacks a column, or has a null or a negative position.
         UnsupportedFile: it is not of its format.
     """
-    with format_model(file_format).open(io, path) as file:
+    with format_model(FileFormat.PARQUET).open(io, path) as file:
         columns = [_column(file.arrow_schema, field_id, name, path) for field_id, name in _COLUMNS]
         rows = 0
         for group in range(len(file.row_groups)):

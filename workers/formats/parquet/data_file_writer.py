@@ -42,7 +42,7 @@ class ParquetFileWriter(NewFile):
         return self._parquet
 
     def _close_parquet(self, metadata: Mapping[str, str]) -> tuple[int, list[int], tuple[int, ...]]:
-        """Write the footer; return the size of the file, the bytes of each column, and where row groups begin.
+        """Complete the file; return its size, the bytes of each column, and where row groups begin.
 
         Raises:
             ValueError: no row was written; then there is no file either.
@@ -60,6 +60,7 @@ class ParquetFileWriter(NewFile):
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         columns = range(footer.num_columns)
         column_sizes = [sum(group.column(index).total_compressed_size for group in groups) for index in columns]
+        self._complete = True
         return size, column_sizes, tuple(_split_offset(group) for group in groups)
 
     def _discard(self) -> None:
@@ -119,16 +120,10 @@ class ParquetDataFileWriter(ParquetFileWriter):
             self.size = self._output().tell() + self._filters
 
     def close(self) -> StagedDataFile:
-        """Finish the file and describe it.
-
-        Raises:
-            ValueError: no row was written; then there is no file either.
-        """
+        """Finish the file and describe it; raise ValueError, and leave no file, if no row was written."""
         schema = self._iceberg.model_dump_json()
         self.size, column_sizes, split_offsets = self._close_parquet({"iceberg.schema": schema})
-        written = self._metrics.describe(self._path, self.size, column_sizes, split_offsets)
-        self._complete = True
-        return written
+        return self._metrics.describe(self._path, self.size, column_sizes, split_offsets)
 
 
 def _split_offset(group: pq.RowGroupMetaData) -> int:

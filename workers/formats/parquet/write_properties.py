@@ -7,7 +7,7 @@ honoured where row groups are made.
 
 Not honoured: ``row-group-check-min-record-count`` and ``-max-record-count``, which tell Iceberg's Java writer how often
 to measure a row group, and ``shred-variants`` and ``variant-inference-buffer-size``, as variants are not written. With
-``page-version`` v2 pages are laid out so, but encodings stay those of v1. ``stats-enabled`` is about the statistics in
+``page-version`` v2 pages have that layout, but encodings stay those of v1. ``stats-enabled`` is about the statistics in
 Parquet's footer and page index alone: metrics follow ``write.metadata.metrics.*``.
 
 UUID columns have no statistics in the footer, whatever the table says. Parquet orders UUIDs as bytes, Iceberg's Java
@@ -118,12 +118,12 @@ class WriteProperties:
         if version not in _PAGE_VERSIONS:
             raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
         named = {str(schema.find_column_name(column.field_id)): column for column in columns}
-        without_statistics = {
+        statistics = [
             column.path
             for name, column in named.items()
-            if isinstance(schema.find_type(column.field_id), UUIDType)
-            or not _flag(properties, "stats-enabled", name, True)
-        }
+            if not isinstance(schema.find_type(column.field_id), UUIDType)
+            and _flag(properties, "stats-enabled", name, True)
+        ]
         filters = {
             column.path: _filter(properties, name, repeated=column.indexes is None)
             for name, column in named.items()
@@ -139,9 +139,7 @@ class WriteProperties:
             "max_rows_per_page": _positive(properties, "page-row-limit", 20_000),
             "data_page_version": _PAGE_VERSIONS[version],
             "dictionary_pagesize_limit": _positive(properties, "dict-size-bytes", 2 << 20),
-            "write_statistics": [path for path in paths if path not in without_statistics]
-            if without_statistics
-            else True,
+            "write_statistics": True if len(statistics) == len(paths) else statistics,
             "bloom_filter_options": {
                 path: {"ndv": options.distinct, "fpp": options.false_positives} for path, options in filters.items()
             }

@@ -147,7 +147,7 @@ def test_positions_out_of_range_are_refused_and_change_nothing(position: int) ->
 
 
 def test_empty_vectors() -> None:
-    vector = DeletionVector.empty()
+    vector = DeletionVector.of(())
     vector.add(np.empty(0, dtype=np.int64))
     assert vector.cardinality == 0
     assert vector.positions().dtype == np.int64
