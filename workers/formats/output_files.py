@@ -22,6 +22,7 @@ from producer.model.staged import StagedDataFile
 from workers.arrow.schema import data_file_schema
 from workers.formats.format_model import DataFileWriter, format_model
 from workers.model.units import RewriteUnit, Sizes
+from workers.runtime.scratch import check_scratch
 
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
 _GROUP_ROWS: Final = ("write.parquet.row-group-limit", 1 << 20)
@@ -93,7 +94,7 @@ class RowGroupLimits:
 
 
 class RollingWriter:
-    """Writes rows into files that are evenly sized where it is known how many rows are still to come.
+    """Writes rows into evenly sized files.
 
     The size of the remaining rows is estimated from what was written, and shared evenly by the files that they make
     (:meth:`Sizes.files`), so that no small file is left at the end.
@@ -103,11 +104,11 @@ class RollingWriter:
         sizes: The sizes of files.
         limits: When a row group is full.
         width: The expected bytes of a row in a file.
-        rows: The expected number of rows; None if it is unknown.
+        rows: The expected number of rows; there may be fewer or more.
     """
 
     def __init__(
-        self, start: Callable[[], DataFileWriter], sizes: Sizes, limits: RowGroupLimits, width: float, rows: int | None
+        self, start: Callable[[], DataFileWriter], sizes: Sizes, limits: RowGroupLimits, width: float, rows: int
     ) -> None:
         self._start = start
         self._sizes = sizes
@@ -145,8 +146,7 @@ class RollingWriter:
         limit = min(self._limits.rows, self._limits.encoded / self._width, self._limits.memory / max(in_memory, 1e-3))
         if self._has_excess:
             return max(1, int(limit))
-        last = self._rows_left is not None and self._file_count() == 1
-        room: float = self._rows_left or 0 if last else (self._file_goal() - self._size) / self._width
+        room = self._rows_left if self._file_count() == 1 else (self._file_goal() - self._size) / self._width
         if not self._measured:
             return max(1, int(min(room / _FIRST_GROUP_PARTS, limit)))
         return max(1, int(room if room <= limit * _GROUP_SLACK else limit))
@@ -160,7 +160,7 @@ class RollingWriter:
         rest = table.slice(rows)
         self._buffer, self._buffered = rest.to_batches(), rest.num_rows
         self._bytes = rest.nbytes
-        self._rows_left = None if self._rows_left is None else max(0, self._rows_left - rows)
+        self._rows_left = max(0, self._rows_left - rows)
         self._width = self._file.size / self._file.rows
         self._measured = True
         full = not has_excess and self._file_count() > 1 and self._size >= self._file_goal() * _FULL_SHARE
@@ -171,7 +171,7 @@ class RollingWriter:
     @property
     def _has_excess(self) -> bool:
         """Whether more rows have come than were expected: the open file takes them, up to the largest size."""
-        return self._rows_left is not None and self._rows_left < self._buffered
+        return self._rows_left < self._buffered
 
     @property
     def _size(self) -> int:
@@ -179,17 +179,15 @@ class RollingWriter:
 
     def _file_goal(self) -> float:
         """Return the bytes at which the file is finished."""
-        total = self._total()
-        return self._sizes.target if total is None else max(total / self._file_count(), 1.0)
+        return max(self._total() / self._file_count(), 1.0)
 
-    def _total(self) -> float | None:
-        """Return the bytes of this file and all that come after it, or None if rows are unknown."""
-        return None if self._rows_left is None else self._size + self._rows_left * self._width
+    def _total(self) -> float:
+        """Return the bytes of this file and all that come after it."""
+        return self._size + self._rows_left * self._width
 
     def _file_count(self) -> int:
         """Return the number of files, this one and those after it."""
-        total = self._total()
-        return 2 if total is None else self._sizes.files(total)  # there is always another if rows are unknown
+        return self._sizes.files(self._total())
 
 
 class OutputFiles:
@@ -219,12 +217,10 @@ class OutputFiles:
         }
         self._limits = RowGroupLimits(max(1, rows), max(1, size), rows_bytes)
 
-    def write(
-        self, partition: Scope, batches: Iterable[pa.RecordBatch], width: float, rows: int | None
-    ) -> list[ScopedFile]:
+    def write(self, partition: Scope, batches: Iterable[pa.RecordBatch], width: float, rows: int) -> list[ScopedFile]:
         """Write rows of one partition into files of the right size, and describe these.
 
-        ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of rows, None if unknown.
+        ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of rows.
         """
         with ExitStack() as stack:
             start = lambda: stack.enter_context(self._start(partition))  # noqa: E731
@@ -235,8 +231,7 @@ class OutputFiles:
 
     def _start(self, partition: Scope) -> AbstractContextManager[DataFileWriter]:
         """Create the next file of a partition."""
-        if not self._scratch.is_dir():
-            raise RuntimeError("the attempt that this task belongs to has ended")
+        check_scratch(self._scratch)
         name = f"{self._unit.name}-{self._task:05d}-{self._number:05d}.{self._format.extension}"
         path = self._unit.location.new_data_location(name, partition if partition.label else None)  # type: ignore[arg-type]
         self._journal.note(self._task, self._number, path)

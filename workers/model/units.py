@@ -55,9 +55,9 @@ class Sizes:
     most: int
 
     def files(self, size: float) -> int:
-        """How many even files so many bytes make: none above the most, and none below the least where that can be.
+        """Return the number of even files for ``size`` bytes: none above the most, none below the least if possible.
 
-        They are rather larger than the target than smaller: what is judged before it is written may turn out less.
+        They are larger than the target rather than smaller, as the size is an estimate that may be too high.
         """
         files = max(1, int(size / self.target))
         while size / files > self.most * _ROOM:
@@ -76,7 +76,7 @@ class RewriteUnit:
     deletes: DeleteSet
     #: What is written: the table's current schema.
     schema: Schema
-    #: Whether row ids and the sequence numbers of the last update are written too (spec, Row Lineage).
+    #: Whether row ids and the sequence numbers of the last update are written (spec, Row Lineage).
     lineage: bool
     #: The spec that is written under.
     spec: PartitionSpec
@@ -86,7 +86,7 @@ class RewriteUnit:
     location: LocationProvider
     #: Where paths are noted before they are written to: a prefix on the table's storage.
     journal: str
-    #: Table properties; they choose how is written and which metrics are kept.
+    #: Table properties; they choose the layout of files and which metrics are recorded.
     properties: Mapping[str, str]
     strategy: Strategy = Strategy.BINPACK
     order: tuple[SortKey, ...] = ()

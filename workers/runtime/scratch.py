@@ -23,39 +23,46 @@ _TICKS: Final = "t"
 #: The start of a process by the clock, as other systems than Linux tell it, may move when the clock is set.
 _CLOCK_SECONDS: Final = 60
 
-_SPLITS: Final = "splits-done"
+#: What splits are counted under by default: those whose keys were read.
+SPLITS: Final = "splits-done"
 _ROWS: Final = "rows-read"
 
 
 @contextmanager
 def scratch(root: Path | None = None) -> Iterator[Path]:
-    """Provide a folder of this process below ``root`` (the system's temporary directory by default)."""
-    folder = process_folder(root or Path(tempfile.gettempdir()))
+    """Provide a folder of this process (:func:`process_folder`) for the block."""
+    folder = process_folder(root)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def process_folder(root: Path) -> Path:
-    """Return a new folder; if this process dies, the next caller deletes it.
+def process_folder(root: Path | None = None) -> Path:
+    """Return a new folder below ``root`` (the system's temporary directory by default).
 
-    Raises:
-        OSError: ``root`` cannot be written to.
+    If this process dies, the next caller deletes it. Raises OSError if ``root`` cannot be written to.
     """
+    root = root or Path(tempfile.gettempdir())
     root.mkdir(parents=True, exist_ok=True)
     _sweep(root)
     owner = "@".join((platform.node(), str(os.getpid()), _start(os.getpid())))
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
 
 
-def record_split(scratch: Path, file: int, name: str = _SPLITS) -> None:
+def check_scratch(scratch: Path) -> None:
+    """In a task: raise RuntimeError if the attempt has ended, since nothing would delete what is still written."""
+    if not scratch.is_dir():
+        raise RuntimeError("the attempt that this task belongs to has ended")
+
+
+def record_split(scratch: Path, file: int, name: str = SPLITS) -> None:
     """In a Spark task: record that a split of a data file is done."""
     _append(scratch / name, np.int32(file).tobytes())
 
 
-def files_done(scratch: Path, splits: Mapping[int, int], name: str = _SPLITS) -> int:
-    """In the driver: return the number of data files of which all splits are done."""
+def files_done(scratch: Path, splits: Mapping[int, int], name: str = SPLITS) -> int:
+    """In the driver: return how many data files are done; ``splits`` has the number of splits of each."""
     try:
         done = np.bincount(np.fromfile(scratch / name, dtype=np.int32))
     except FileNotFoundError:
@@ -79,10 +86,8 @@ def total_rows(scratch: Path) -> tuple[int, int]:
 
 def _sweep(root: Path) -> None:
     """Remove folders of this host's dead processes; a folder on shared storage may be another host's."""
-    for folder in root.glob(f"{_PREFIX}*"):
-        host, _, owner = folder.name.removeprefix(_PREFIX).partition("@")
-        pid, _, rest = owner.partition("@")
-        started, _, _ = rest.partition("@")
+    for folder in root.glob(f"{_PREFIX}*@*@*"):
+        host, pid, started, *_ = folder.name.removeprefix(_PREFIX).split("@")
         is_ours = host == platform.node() and pid.isdigit() and started.removeprefix(_TICKS).isdigit()
         if is_ours and not _is_alive(int(pid), started):
             shutil.rmtree(folder, ignore_errors=True)

@@ -104,7 +104,7 @@ def written(
     *,
     width: float = 10,
     guess: float = 10,
-    told: int | None = -1,
+    told: int = -1,
     limits: RowGroupLimits = WIDE,
     batch: int = 7,
 ) -> tuple[Disk, list[StagedDataFile]]:
@@ -147,8 +147,8 @@ def test_no_file_is_too_large_or_too_small(rows: int, width: float, guess: float
         assert len(files) <= 1
 
 
-@pytest.mark.parametrize("told", [None, 10, 1200, 1260, 5000])
-def test_when_it_is_not_known_how_many_come(told: int | None) -> None:
+@pytest.mark.parametrize("told", [10, 1200, 1260, 5000])
+def test_when_it_is_not_known_how_many_come(told: int) -> None:
     """No file is too large; the last one may be small, and no row group is for want of rows that were expected."""
     disk, files = written(1230, told=told)
     assert all(file.size <= SIZES.most for file in files)
