@@ -27,7 +27,7 @@ from workers.runtime.context import Cancellation, LazySession, SessionSource, Un
 from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
 from workers.runtime.parallel import run_tasks
-from workers.runtime.scratch import files_done
+from workers.runtime.scratch import check_scratch
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
 
@@ -45,11 +45,11 @@ def convert(
 ) -> ConversionResult:
     """Write the position deletes or vectors that a unit's equality deletes amount to.
 
-    Data files that lose no further row get nothing. Only the paths of :func:`paths` are written. Whatever is raised in
-    the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
+    Data files that lose no further row get nothing. Only the paths of :func:`paths` are written. Whatever ``progress``
+    or a signal handler raises in the calling thread ends the work in Spark as well.
 
     Args:
-        unit: What is read and where is written.
+        unit: What is read, and where results are written.
         io: The table's file access; goes to Spark's tasks.
         session: The session that :func:`workers.runtime.session.session` made for this budget, or what makes it:
             it is started when there is work for several tasks.
@@ -66,14 +66,7 @@ def convert(
     expected = Counter(split.file.index for split in splits)
     lazy = LazySession(session, alone=_is_small(unit.deletes, splits, budget, session))
     context = UnitContext(lazy, io, budget, scratch, Cancellation())
-    return run_unit(
-        context,
-        unit.name,
-        lambda: _convert(unit, splits, context),
-        lambda: files_done(scratch, expected),
-        len(expected),
-        progress,
-    )
+    return run_unit(context, unit.name, lambda: _convert(unit, splits, context), expected, progress)
 
 
 def paths(unit: ConversionUnit, budget: Budget) -> tuple[str, ...]:
@@ -84,7 +77,7 @@ def paths(unit: ConversionUnit, budget: Budget) -> tuple[str, ...]:
 
 
 def _is_small(deletes: DeleteSet, splits: Sequence[FileSplit], budget: Budget, session: SessionSource) -> bool:
-    """Return whether one process is done with a unit before a session that has to be started has begun.
+    """Return whether one process can convert a unit in less time than a session takes to start.
 
     On one core tasks would come one after another anyway.
     """
@@ -135,23 +128,19 @@ def _write(
     files = list(groups.values())
     tasks = balance_positions([sum(counts[index] for index in group) for group in files], context.budget.cores)
 
+    def read(task: int) -> Iterator[PositionBatch]:
+        for index in (index for group in tasks[task] for index in files[group]):
+            for batch in deleted.read(index):
+                check_scratch(scratch)  # a cancelled task runs on for a moment
+                yield batch
+
     def work(task: int) -> Iterator[StagedDeleteFile | StagedVector]:
-        indexes = (index for group in tasks[task] for index in files[group])
-        batches = _until_deleted(scratch, (batch for index in indexes for batch in deleted.read(index)))
         if unit.format_version < 3:
-            yield from _write_position_deletes(unit, io, batches)
+            yield from _write_position_deletes(unit, io, read(task))
         else:
-            yield from _write_vectors(unit, io, batches, unit.puffin_destination.format(task=task))
+            yield from _write_vectors(unit, io, read(task), unit.puffin_destination.format(task=task))
 
     return run_tasks(context, len(tasks), work)
-
-
-def _until_deleted(scratch: Path, batches: Iterator[PositionBatch]) -> Iterator[PositionBatch]:
-    """A task that was cancelled lives on for a moment; with its scratch gone, nothing would remove what it writes."""
-    for batch in batches:
-        if not scratch.is_dir():
-            raise RuntimeError("the attempt that this task belongs to has ended")
-        yield batch
 
 
 def _write_position_deletes(
@@ -198,7 +187,7 @@ def _merged(
     """Yield the union of all that deletes rows of a data file, for data files where something is new."""
     for index, group in groupby(batches, key=attrgetter("file")):
         file = unit.deletes.data_files[index]
-        vector, new = read_vector(io, file.vector, file.path) if file.vector else DeletionVector.empty(), 0
+        vector, new = read_vector(io, file.vector, file.path) if file.vector else DeletionVector.of(()), 0
         for batch in group:
             matched = batch.positions[~batch.before]
             new += int((~vector.contains(matched)).sum())

@@ -134,16 +134,12 @@ class LiveRows:
 
     def read(self, split: FileSplit) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split, which count as read."""
-        seen = live = 0
-
-        def see(rows: int) -> None:
-            nonlocal seen
-            seen += rows
-
-        for batch in self.reader.read(split, deleted_positions(self.scratch, split.file.index), see):
+        sizes: list[int] = []
+        live = 0
+        for batch in self.reader.read(split, deleted_positions(self.scratch, split.file.index), sizes.append):
             live += batch.num_rows
             yield batch
-        record_rows(self.scratch, seen, live)
+        record_rows(self.scratch, sum(sizes), live)
         record_split(self.scratch, split.file.index, READ)
 
     def read_all(self, splits: Iterable[FileSplit]) -> Iterator[pa.RecordBatch]:

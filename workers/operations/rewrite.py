@@ -34,7 +34,7 @@ from workers.runtime.context import Cancellation, LazySession, SessionSource, Un
 from workers.runtime.errors import TaskFailed
 from workers.runtime.machine import Budget
 from workers.runtime.parallel import read_ahead, run_tasks
-from workers.runtime.scratch import files_done, total_rows
+from workers.runtime.scratch import total_rows
 from workers.runtime.session import running
 from workers.runtime.supervisor import Progress, run_unit
 from workers.sorting.exchange import exchange_rows
@@ -44,7 +44,7 @@ from workers.sorting.sort_keys import key_fields
 #: a session takes to start, or where there is one core anyway.
 _ALONE_BYTES: Final = 16 << 20
 _ALONE_BYTES_COLD: Final = 128 << 20
-#: What a row counts for, at least: files whose rows are alike are small.
+#: The bytes that a row counts as, at least: files of equal rows are small.
 _ROW_BYTES: Final = 16
 #: Batches that are read before they are written, and slices of rearranged rows.
 _BATCHES_AHEAD: Final = 4
@@ -61,11 +61,11 @@ def rewrite(
 ) -> RewriteResult:
     """Write a unit's live rows anew.
 
-    Every path is noted in the unit's journal before it is written to, by one of :func:`tasks_of` tasks. Whatever is
-    raised in the calling thread meanwhile, by ``progress`` or by a signal handler, ends the work in Spark as well.
+    Every path is noted in the unit's journal before it is written to, by one of :func:`tasks_of` tasks. Whatever
+    ``progress`` or a signal handler raises in the calling thread ends the work in Spark as well.
 
     Args:
-        unit: What is read and how is written.
+        unit: What is read, and how rows are written.
         io, session, budget, progress: As in :func:`workers.operations.convert.convert`.
         scratch: An empty folder, deleted by the caller. Rows that are sorted wait there, as they are in Arrow.
 
@@ -76,18 +76,11 @@ def rewrite(
     lazy = LazySession(session, alone=_is_small(unit, budget, session))
     context = UnitContext(lazy, io, budget, scratch, Cancellation())
     splits = {file.index: 1 for file in unit.inputs}
-    return run_unit(
-        context,
-        unit.name,
-        lambda: _rewrite(unit, context, splits),
-        lambda: files_done(scratch, splits, READ),
-        len(unit.inputs),
-        progress,
-    )
+    return run_unit(context, unit.name, lambda: _rewrite(unit, context, splits), splits, progress, READ)
 
 
 def _is_small(unit: RewriteUnit, budget: Budget, session: SessionSource) -> bool:
-    """Return whether one process is done with a unit before Spark's tasks are: they cost more than little work."""
+    """Return whether one process can rewrite a unit in less time than Spark's tasks take to start."""
     size = sum(max(file.size, file.record_count * _ROW_BYTES) for file in unit.inputs)
     at_hand = budget.cores > 1 and (not callable(session) or running(budget))
     return size <= (_ALONE_BYTES if at_hand else _ALONE_BYTES_COLD)

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -95,7 +94,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
             if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
                 return _current.spark
             close()
-        folder = process_folder(spill or Path(tempfile.gettempdir()))
+        folder = process_folder(spill)
         _folders.add(folder)
         use_system_allocator()
         try:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Final, TypeAlias, TypeVar
 
 from workers.runtime.context import LazySession, UnitContext
 from workers.runtime.errors import reraise_task_error
 from workers.runtime.machine import use_system_allocator
+from workers.runtime.scratch import SPLITS, files_done
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +33,11 @@ def run_unit(
     context: UnitContext,
     name: str,
     work: Callable[[], T],
-    files_done: Callable[[], int],
-    files: int,
+    splits: Mapping[int, int],
     progress: Progress | None,
-    interval: float = _INTERVAL,
+    record: str = SPLITS,
 ) -> T:
-    """Run the work on a unit under a Spark job group of its own, and report its progress meanwhile.
+    """Run the work on a unit under a Spark job group of its own, and report its progress.
 
     Whatever is raised in this thread, by ``progress`` or by a signal handler, sets the context's cancellation, cancels
     the jobs of the group, waits until the work has ended (half a minute at most), and goes on to the caller.
@@ -45,57 +46,50 @@ def run_unit(
         context: What the work uses.
         name: The unit's name.
         work: The work; a thread of its own runs it.
-        files_done: Returns how many of the unit's files are done.
-        files: The number of the unit's files.
-        progress: Called in this thread with the files done and in all, whenever that has changed.
-        interval: Seconds between two updates of the progress.
+        splits: The number of splits of each of the unit's data files; the work may change it.
+        progress: Called in this thread with the data files done and in all, whenever that has changed.
+        record: What the splits that are done are counted under in scratch.
 
     Raises:
         TaskFailed: A Spark task failed; an error that its data caused is raised as it is.
     """
     use_system_allocator()
+    group = f"icefleet {name} {secrets.token_hex(4)}"
+    outcome: Future[T] = Future()
+    ended = threading.Event()
     last = -1
 
     def tick() -> None:
         nonlocal last
-        done = files_done()
+        done = files_done(context.scratch, splits, record)
         if progress is not None and done != last:
             last = done
-            progress(done, files)
-
-    tick()
-    with reraise_task_error(context.scratch):
-        return _supervise(context, f"icefleet {name} {secrets.token_hex(4)}", work, tick, interval)
-
-
-def _supervise(context: UnitContext, group: str, work: Callable[[], T], tick: Callable[[], None], interval: float) -> T:
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-    ended = threading.Event()
+            progress(done, len(splits))
 
     def run() -> None:
         try:
-            outcome.append(work())
+            outcome.set_result(work())
         except BaseException as error:
-            failure.append(error)
+            outcome.set_exception(error)
         finally:
             ended.set()
 
-    context.session.begin(group)
-    thread = threading.Thread(target=run, name=group, daemon=True)
-    thread.start()
-    try:
-        while not ended.wait(interval):
-            tick()
-    except BaseException:
-        context.cancellation.set()
-        _cancel(context.session, group, ended)
-        raise
-    thread.join()
-    if failure:
-        raise failure[0]
     tick()
-    return outcome[0]
+    with reraise_task_error(context.scratch):
+        context.session.begin(group)
+        thread = threading.Thread(target=run, name=group, daemon=True)
+        thread.start()
+        try:
+            while not ended.wait(_INTERVAL):
+                tick()
+        except BaseException:
+            context.cancellation.set()
+            _cancel(context.session, group, ended)
+            raise
+        thread.join()
+        result = outcome.result()
+        tick()
+        return result
 
 
 def _cancel(session: LazySession, group: str, ended: threading.Event) -> None:
@@ -103,7 +97,7 @@ def _cancel(session: LazySession, group: str, ended: threading.Event) -> None:
     for _ in range(int(_CANCEL_SECONDS / _INTERVAL)):
         try:
             session.cancel()
-        except Exception:  # whatever a JVM that is gone raises: the work ends with it
+        except Exception:  # whatever a dead JVM raises: the work ends with it
             log.debug("the jobs of %s cannot be cancelled", group, exc_info=True)
         if ended.wait(_INTERVAL):
             return
