@@ -101,16 +101,12 @@ def _columns(
         elif field.required and _missing(field, constants) is None:
             raise Mismatch(f"it lacks the required column {field.name} ({field.field_id})")
         else:
-            columns.append(ProjectedColumn(None, _same, fill))
+            columns.append(ProjectedColumn(None, lambda array: array, fill))
     return tuple(columns)
 
 
 def _arrays(columns: Iterable[ProjectedColumn], read: Callable[[int], pa.Array], rows: int) -> list[pa.Array]:
     return [column.fill(rows) if column.source is None else column.convert(read(column.source)) for column in columns]
-
-
-def _same(array: pa.Array) -> pa.Array:
-    return array
 
 
 def _missing(field: NestedField, constants: Mapping[int, Any]) -> Any:

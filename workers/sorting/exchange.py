@@ -39,7 +39,6 @@ _SAMPLE_ROWS: Final = 1 << 16
 #: Bytes of one value in a sample: what lies between rows need not be a value itself.
 _SAMPLE_BYTES: Final = 128
 
-
 T = TypeVar("T")
 
 
@@ -49,15 +48,12 @@ class RowSource(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The schema of the rows, with field ids."""
-        ...
 
     def read(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of a split, in order."""
-        ...
 
     def read_uncounted(self, split: FileSplit, /) -> Iterator[pa.RecordBatch]:
         """Yield the same, for rows that are read once more or not to their end."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,8 @@ class Exchange:
 
     def read(self, task: int) -> Iterator[tuple[Scope, pa.RecordBatch]]:
         """Yield the rows of a task in order, with their partition; those of one partition follow one another."""
-        known: dict[str, Scope] = {}
         for text, rows in self.merger.read(self.tasks[task]):
-            if text not in known:
-                known[text] = self._partition(text)
-            yield known[text], rows
+            yield self._partition(text), rows
 
     def discard(self) -> None:
         """Delete the rows in scratch."""
@@ -99,12 +92,7 @@ class Exchange:
 
 
 def exchange_rows(
-    context: UnitContext,
-    unit: RewriteUnit,
-    rows: RowSource,
-    keys: RowSource,
-    splits: Sequence[FileSplit],
-    tasks: int,
+    context: UnitContext, unit: RewriteUnit, rows: RowSource, keys: RowSource, splits: Sequence[FileSplit], tasks: int
 ) -> Exchange:
     """Sort a unit's rows by output partition, and within each by the unit's strategy, or else keep their order.
 
@@ -194,18 +182,16 @@ class _Sample:
 
 
 def _sample(
-    context: UnitContext,
-    keys: RowKeys,
-    splits: Sequence[FileSplit],
-    key_rows: RowSource,
-    whole_rows: RowSource,
+    context: UnitContext, keys: RowKeys, splits: Sequence[FileSplit], key_rows: RowSource, whole_rows: RowSource
 ) -> _Sample:
     """Read the key columns of all splits, and pick rows; each task reads a few whole rows as well."""
     step = max(1, sum(split.rows for split in splits) // _SAMPLE_ROWS)
     until_cancelled = context.cancellation.until_set
+    columns = keys.columns(pa.RecordBatch.from_pylist([], schema=key_rows.schema))
+    nothing = _key_batch(pa.array([], pa.string()), columns, pa.array([], pa.int64()))
 
-    def pick(_: int, numbered: Iterator[tuple[int, FileSplit]]) -> Iterator[tuple[bytes, int, int]]:
-        found, rows, size = [], 0, 0
+    def pick(_: int, numbered: Iterator[tuple[int, FileSplit]]) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+        found, rows, size = [nothing], 0, 0
         for number, split in numbered:
             start = 0
             for batch in until_cancelled(key_rows.read_uncounted(split)):
@@ -216,15 +202,10 @@ def _sample(
             if start and not rows:  # a split has no rows where its file has fewer row groups than splits
                 for batch in islice(whole_rows.read_uncounted(split), 1):
                     rows, size = batch.num_rows, batch.nbytes
-        yield _serialize(found), rows, size
+        yield pa.concat_batches(found), rows, size
 
     tasks = _read_splits(context, splits, pick)
-    nothing = keys.columns(pa.RecordBatch.from_pylist([], schema=key_rows.schema))
-    batches = [_key_batch(pa.array([], pa.string()), nothing, pa.array([], pa.int64()))]
-    for stream, _, _ in tasks:
-        if stream:
-            batches.extend(pa.ipc.open_stream(stream))
-    partitions, *columns, row_numbers = pa.concat_batches(batches).columns
+    partitions, *columns, row_numbers = pa.concat_batches([nothing, *(found for found, _, _ in tasks)]).columns
     width = sum(size for _, _, size in tasks) / max(1, sum(rows for _, rows, _ in tasks))
     return _Sample(partitions, columns, row_numbers, width)
 
@@ -247,12 +228,3 @@ def _key_batch(partitions: pa.Array, columns: Sequence[pa.Array], row_numbers: p
 
 def _truncate(column: pa.Array) -> pa.Array:
     return pc.binary_slice(column, 0, _SAMPLE_BYTES) if pa.types.is_binary(column.type) else column
-
-
-def _serialize(batches: Sequence[pa.RecordBatch]) -> bytes:
-    if not batches:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-        stream.write_batch(pa.concat_batches(batches))
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -94,10 +94,7 @@ class RowKeys:
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns of the order, or those to interleave, in sortable form."""
-        return [
-            *(key.of_rows(batch) for key in self.order),
-            *(sortable(axis.column(batch)) for axis in self.axes),
-        ]
+        return [*(key.of_rows(batch) for key in self.order), *(sortable(axis.column(batch)) for axis in self.axes)]
 
 
 def key_fields(unit: RewriteUnit) -> Schema:

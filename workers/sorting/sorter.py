@@ -57,7 +57,8 @@ class RowSorter:
     @property
     def directions(self) -> list[Direction]:
         """The directions of the columns that ranges are of: the partition's text, the keys, and the row number."""
-        return [_ASCENDING, *self._key_directions, _ASCENDING]
+        keys = [_ASCENDING] if self.curve is not None else self.keys.directions
+        return [_ASCENDING, *keys, _ASCENDING]
 
     def keyed_columns(self, partitions: npt.NDArray[np.int32], first: int, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the columns of keyed rows for consecutive rows, of which the first has the row number ``first``."""
@@ -74,8 +75,7 @@ class RowSorter:
         row_numbers = pa.chunked_array([batch.column(1) for batch in batches])
         splits = pc.divide(row_numbers, _SPLIT_ROWS)
         rows = pc.subtract(row_numbers, pc.multiply(splits, _SPLIT_ROWS))
-        directions = [_ASCENDING, *self._key_directions, _ASCENDING, _ASCENDING]
-        return sort_indices([pa.chunked_array(partitions), *keys, splits, rows], directions)
+        return sort_indices([pa.chunked_array(partitions), *keys, splits, rows], [*self.directions, _ASCENDING])
 
     def starts(self, batch: pa.RecordBatch, texts: pa.Array) -> list[int]:
         """Return where each range begins among keyed rows in order; ``texts`` are those of their partitions."""
@@ -93,10 +93,6 @@ class RowSorter:
             below = (self.ranges.of_rows(columns) < wanted) & (low < high)
             low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
         return [0, *low.tolist()]
-
-    @property
-    def _key_directions(self) -> list[Direction]:
-        return [_ASCENDING] if self.curve is not None else self.keys.directions
 
     @property
     def _computed_keys(self) -> list[int]:
