@@ -1,4 +1,4 @@
-"""A filter of keys: a row's key is certainly not among the deletes, or it may be.
+"""A filter of keys: whether a row's key may be among the deletes.
 
 A blocked Bloom filter in a file that all tasks map, so that more cores need no more memory. About sixteen bits a key
 let one row in a hundred through that does not match; rows that match always pass.
@@ -15,7 +15,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from workers.arrow.fields import null_mask
 
 Words = npt.NDArray[np.uint64]
 Hashes = npt.NDArray[np.uint64]
@@ -97,7 +98,7 @@ def hash_keys(columns: Sequence[pa.Array], seed: int | npt.NDArray[np.int64] = 0
     hashes = np.empty(len(columns[0]), dtype=np.uint64)
     hashes[:] = (np.atleast_1d(np.asarray(seed, dtype=np.uint64)) + _ONE) * _FINISH
     for column in columns:
-        nulls = pc.is_null(column).to_numpy(zero_copy_only=False) if column.null_count else None
+        nulls = null_mask(column)
         for word in _words_of(column, whole):
             if nulls is not None:
                 word = np.where(nulls, _NULL, word)

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,33 +31,30 @@ _NAMED: Final = "named-{}.json"
 _TASK_FILES: Final = 16
 
 
+@dataclass(frozen=True)
 class DeleteResolver:
     """Resolves the deletes of a set to positions in its data files. Each delete file is read once.
 
     A position delete file applies to data files of its scope that are not newer, and to none that has a vector (spec,
     Scan Planning).
-
-    Args:
-        deletes: The deletes and their data files.
-        context: What the unit's work uses; positions lie in its scratch.
-        keep_names: Keep which data files each position delete file of several data files names: it may leave the table
-            once none of them needs it.
     """
 
-    def __init__(self, deletes: DeleteSet, context: UnitContext, *, keep_names: bool) -> None:
-        self._deletes = deletes
-        self._context = context
-        self._keep_names = keep_names
+    deletes: DeleteSet
+    #: What the unit's work uses; positions lie in its scratch.
+    context: UnitContext
+    #: Whether to keep which data files each position delete file of several data files names: it may leave the table
+    #: once none of them needs it.
+    keep_names: bool
 
     def resolve(self) -> DeletedPositions:
         """Return the rows that equality deletes remove, and those that position delete files have removed already.
 
         Those of vectors are not among them.
         """
-        matcher = Matcher(self._context, self._deletes)
+        matcher = Matcher(self.context, self.deletes)
         matched = [
             runs
-            for number, equality in enumerate(self._deletes.equality)
+            for number, equality in enumerate(self.deletes.equality)
             for runs in matcher.match(equality, f"deletes-{number}")
         ]
         return DeletedPositions(matched, self._read_position_deletes())
@@ -65,9 +63,9 @@ class DeleteResolver:
         """Return for each file of several data files all paths that it names; known once the deletes are resolved."""
         found: dict[str, tuple[str, ...]] = {}
         paths: dict[str, str] = {}
-        for number, file in enumerate(self._deletes.positions if self._keep_names else ()):
+        for number, file in enumerate(self.deletes.positions if self.keep_names else ()):
             if file.referenced is None:
-                named = json.loads((self._context.scratch / _NAMED.format(number)).read_text())
+                named = json.loads((self.context.scratch / _NAMED.format(number)).read_text())
                 found[file.path] = tuple(paths.setdefault(path, path) for path in named)
         return found
 
@@ -76,10 +74,10 @@ class DeleteResolver:
 
         :func:`deleted_positions` reads them. Memory is bounded by the positions of one data file for each thread.
         """
-        deleted, scratch = self.resolve(), self._context.scratch
+        deleted, scratch = self.resolve(), self.context.scratch
         counts = deleted.counts()
         files = list(counts)
-        tasks = balance_positions(list(counts.values()), self._context.budget.cores)
+        tasks = balance_positions(list(counts.values()), self.context.budget.cores)
 
         def write(task: int) -> Iterator[int]:
             for file in (files[index] for index in tasks[task]):
@@ -88,30 +86,30 @@ class DeleteResolver:
                         spool.write(batch.positions.tobytes())
             yield from ()
 
-        run_tasks(self._context, len(tasks), write)
+        run_tasks(self.context, len(tasks), write)
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._add_vector, (file for file in self._deletes.data_files if file.vector is not None)))
+            list(pool.map(self._add_vector, (file for file in self.deletes.data_files if file.vector is not None)))
 
     def _add_vector(self, file: ContentFile) -> None:
         assert file.vector is not None
-        positions = read_vector(self._context.io, file.vector, file.path).positions()
-        others = deleted_positions(self._context.scratch, file.index)
+        positions = read_vector(self.context.io, file.vector, file.path).positions()
+        others = deleted_positions(self.context.scratch, file.index)
         union = positions if others is None else np.union1d(positions, others)
-        _spool_path(self._context.scratch, file.index).write_bytes(union.tobytes())
+        _spool_path(self.context.scratch, file.index).write_bytes(union.tobytes())
 
     def _read_position_deletes(self) -> list[PositionRuns]:
-        io, scratch = self._context.io, self._context.scratch
+        io, scratch = self.context.io, self.context.scratch
         by_scope: dict[int, list[ContentFile]] = defaultdict(list)
-        for data_file in self._deletes.data_files:
+        for data_file in self.deletes.data_files:
             if data_file.vector is None:
                 by_scope[data_file.scope].append(data_file)
         files = [
             (number, file)
-            for number, file in enumerate(self._deletes.positions)
-            if (self._keep_names and file.referenced is None)
+            for number, file in enumerate(self.deletes.positions)
+            if (self.keep_names and file.referenced is None)
             or any(_applies(file, data_file) for data_file in by_scope[file.scope])
         ]
-        tasks = min(self._context.budget.cores, -(-len(files) // _TASK_FILES))
+        tasks = min(self.context.budget.cores, -(-len(files) // _TASK_FILES))
 
         def work(task: int) -> Iterator[PositionRuns]:
             with PositionRunWriter(scratch / f"earlier-{task}.positions") as writer:
@@ -120,7 +118,7 @@ class DeleteResolver:
                     (scratch / _NAMED.format(number)).write_text(json.dumps(sorted(names)))
                 yield writer.close()
 
-        return run_tasks(self._context, tasks, work)
+        return run_tasks(self.context, tasks, work)
 
 
 def deleted_positions(scratch: Path, file: int) -> Positions | None:

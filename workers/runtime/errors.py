@@ -69,10 +69,8 @@ def reraise_task_error(scratch: Path) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:
-        try:
-            record = json.loads((scratch / _ERROR_FILE).read_text())
-        except FileNotFoundError:
-            record = None
+        file = scratch / _ERROR_FILE
+        record = json.loads(file.read_text()) if file.exists() else None
         if record is None and _is_disk_full(error):
             raise TaskFailed(_reason(error, scratch)) from error
         if record is None:

@@ -73,7 +73,7 @@ class Budget:
 
     @property
     def idle_bytes(self) -> int:
-        """The memory that may be in use between two units: the heap, and half of the rest. More was not freed."""
+        """The memory that may be in use between two units: the heap, and half of the rest; any more was not freed."""
         return self.heap_bytes + (self.memory_bytes - self.heap_bytes) // 2 if self.memory_bytes else 0
 
     @property
