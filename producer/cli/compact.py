@@ -9,15 +9,12 @@ import click
 
 from producer.cli.common import F, dry_run, run, run_options, table_options
 from producer.cli.render import UnitColumn
-from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text, size_text
 from producer.model.job import Operation, Request
 from producer.planning.compact.options import OPTION_FIELDS, encode_options
 from producer.planning.compact.planner import expected_files
 from producer.planning.units import PlanWithUnits
 
-#: Bytes. A smaller target without a unit is likely a mistake.
-_MIN_TARGET: Final = 1 << 16
 _COLUMNS: Final = (
     UnitColumn("files", lambda unit: f"{unit.files:,}"),
     UnitColumn("rows", lambda unit: f"{unit.rows:,}"),
@@ -72,7 +69,6 @@ def compact(
       icefleet compact db.events --sort-order "user desc nulls last, at"
       icefleet compact db.events --zorder latitude,longitude --rewrite-all --json
     """
-    _check_unit(flags.get("target_file_size_bytes"))
     options = encode_options({name.replace("_", "-"): value for name, value in flags.items()})
     request = Request.new(
         table,
@@ -87,13 +83,6 @@ def compact(
         dry_run(request, _COLUMNS, _summary, as_json=as_json)
     else:
         run(request, no_wait=no_wait, as_json=as_json)
-
-
-def _check_unit(size: str | None) -> None:
-    """Refuse a target size that is too small for a data file: its unit was forgotten."""
-    if size is not None and size.strip().isdecimal() and int(size) < _MIN_TARGET:
-        sentence = f"--target-file-size-bytes {size} is {size} bytes: write {size}MB, or {size}b if that is meant."
-        raise Refused(Reason.USAGE, sentence)
 
 
 def _summary(planned: PlanWithUnits) -> Iterator[str]:

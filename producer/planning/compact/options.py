@@ -42,6 +42,9 @@ class JobOrder(StrEnum):
     FILES_DESC = "files-desc"
 
 
+#: Bytes. A smaller size without a unit is likely a mistake.
+_MIN_WITHOUT_UNIT: Final = 1 << 16
+
 #: The defaults of each tier. The min-file-size-bytes of ``minor`` follows from the target size: see rewrite_options.py.
 _PRESETS: Final = {Tier.MINOR: {"delete-file-threshold": "1"}, Tier.MAJOR: {}, Tier.FULL: {"rewrite-all": "true"}}
 
@@ -162,7 +165,7 @@ def encode_options(options: Mapping[str, Any]) -> dict[str, str]:
     Sizes become bytes: workers of earlier releases know no units. Lists of names become names separated by commas.
 
     Raises:
-        Refused: The value of an option has no text, such as a mapping.
+        Refused: The value of an option has no text, such as a mapping, or a size lacks its unit.
     """
     return {name: _text(name, value) for name, value in options.items() if value is not None}
 
@@ -170,9 +173,13 @@ def encode_options(options: Mapping[str, Any]) -> dict[str, str]:
 def _text(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and name.endswith("-bytes"):
+    if name.endswith("-bytes"):
         with suppress(ValueError):  # Options.parse refuses it
-            return str(parse_size(value))
+            size, text = parse_size(str(value)), str(value).strip()
+            if text.isdecimal() and 0 < size < _MIN_WITHOUT_UNIT:
+                sentence = f"{name}={text} is {text} bytes: write {text}MB, or {text}b if that is meant."
+                raise Refused(Reason.USAGE, sentence)
+            return str(size)
     if isinstance(value, (bytes, Mapping, Set)):  # a set has no order
         kind = type(value).__name__
         allowed = _allowed(name) if name in OPTION_FIELDS else "text"

@@ -729,10 +729,10 @@ class TestCompact:
             "strategy": "sort",
             "sort-order": "id desc",
             "target-file-size-bytes": "100000",
-            "min-file-size-bytes": "1",
+            "min-file-size-bytes": "70000",
             "max-file-size-bytes": "200000",
             "min-input-files": "2",
-            "max-file-group-size-bytes": "10000",
+            "max-file-group-size-bytes": "1000000",
             "max-files-to-rewrite": "9",
             "delete-file-threshold": "3",
             "delete-ratio-threshold": "0.5",
@@ -802,7 +802,7 @@ class TestCompact:
 
     @pytest.mark.parametrize("flags", [["--sort-order", "id"], ["--zorder", "id,p"]], ids=" ".join)
     def test_an_order_for_files_that_are_well(self, run: Run, stream: StreamTable, flags: list[str]) -> None:
-        well = ["--target-file-size-bytes", "1KB", "--min-file-size-bytes", "1", "--max-file-size-bytes", "1MB"]
+        well = ["--target-file-size-bytes", "1KB", "--min-file-size-bytes", "1b", "--max-file-size-bytes", "1MB"]
         shown = run("compact", "db.t", "--dry-run", *well, *flags).stdout
         assert shown.startswith("Nothing to do: none of 2 data files is below 1 byte or above 1.0 MB")
         assert (

@@ -107,6 +107,20 @@ class TestParsing:
             "max-file-size-bytes": "many",
         }
 
+    @pytest.mark.parametrize("value", ["512", " 64 ", 64, (1 << 16) - 1], ids=repr)
+    @pytest.mark.parametrize("name", [name for name in OPTION_FIELDS if name.endswith("-bytes")])
+    def test_sizes_whose_unit_was_forgotten(self, name: str, value: str | int) -> None:
+        size = str(value).strip()
+        with pytest.raises(Refused, match=rf"^{name}={size} is {size} bytes: write {size}MB, or {size}b if that is"):
+            encode_options({name: value})
+        assert encode_options({name: f"{size}b"}) == {name: size}
+
+    @pytest.mark.parametrize("value", ["0", 0, "65536", 1 << 16, "-5", "1.5", 1.5, True, "²"], ids=repr)
+    def test_sizes_that_need_no_unit(self, value: object) -> None:
+        """Zero is allowed as the least size; other values are checked with all options."""
+        expected = "true" if value is True else str(value)
+        assert encode_options({"min-file-size-bytes": value}) == {"min-file-size-bytes": expected}
+
     def test_every_option(self) -> None:
         options = parse(
             tier="minor",
