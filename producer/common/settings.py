@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
@@ -141,6 +141,27 @@ class Settings(BaseSettings):
             raise ValueError(f"does not hold the heap of {PREFIX}HEAP_MB={heap}: leave both at 0, or give it more")
         return value
 
+    if not TYPE_CHECKING:  # type checkers take the arguments from the fields
+
+        def __init__(self, **given: Any) -> None:
+            """Take the settings that are given, and the others from the environment, then from a file ``.env``.
+
+            Raises:
+                Refused: A setting is unknown, or a value is not allowed; the sentence names it.
+            """
+            names = type(self).model_fields
+            for name in given:
+                if name not in names and not name.startswith("_"):  # BaseSettings takes _env_file and others
+                    close = get_close_matches(name.lower().removeprefix(PREFIX.lower()), names, n=1)
+                    hint = f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}."
+                    raise Refused(Reason.CONFIGURATION, f"There is no setting {name!r}{hint}")
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise self._refusal(error, given) from error
+            register_address(self.broker_url)
+            register_address(self.board_url)
+
     @classmethod
     def load(cls) -> Settings:
         """Return the settings of this process.
@@ -148,26 +169,22 @@ class Settings(BaseSettings):
         Raises:
             Refused: A value is not allowed; the sentence names the variable.
         """
-        try:
-            settings = cls()
-        except ValidationError as error:
-            first = error.errors()[0]
-            own = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else None
-            raise cls._refusal(str(first["loc"][0]), first["input"], own) from error
-        register_address(settings.broker_url)
-        register_address(settings.board_url)
-        return settings
+        return cls()
 
     @classmethod
-    def _refusal(cls, name: str, value: object, problem: str | None) -> Refused:
+    def _refusal(cls, error: ValidationError, given: Mapping[str, Any]) -> Refused:
+        first = error.errors()[0]
+        name, value = str(first["loc"][0]), first["input"]
         field, shown = cls.model_fields[name], repr(value)
         if name.endswith("_url"):
             register_address(str(value))  # or its password would be shown
-        if problem is None:
-            problem = f"must be {_allowed(name, field)}; unset it for the default, {field.default}"
+        if first["type"] == "value_error":
+            problem = first["msg"].removeprefix("Value error, ")
+        else:
+            problem = f"must be {_allowed(name, field)}; unset it for the default, {field.default!r}"
             shown = shown[:_SHOWN]
-        sentence = f"{PREFIX}{name.upper()}={shown}: {problem} ({field.description})."
-        return Refused(Reason.CONFIGURATION, sentence)
+        setting = name if name in given else PREFIX + name.upper()
+        return Refused(Reason.CONFIGURATION, f"{setting}={shown}: {problem} ({field.description}).")
 
     @classmethod
     def unknown_variables(cls) -> list[tuple[str, str]]:
@@ -216,7 +233,9 @@ class Settings(BaseSettings):
 
 
 def _allowed(name: str, field: FieldInfo) -> str:
-    """Return what a numeric setting may be, such as ``a whole number of seconds, 1 or more``."""
+    """Return what a setting may be, such as ``a whole number of seconds, 1 or more``."""
+    if field.annotation is str:
+        return "text"
     (least,), most = ([getattr(m, bound) for m in field.metadata if hasattr(m, bound)] for bound in ("ge", "le"))
     span = f"{least} to {most[0]}" if most else f"{least} or more"
     unit = name.rpartition("_")[2]

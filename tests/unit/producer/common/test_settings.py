@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from producer.common.errors import Reason, Refused
+from producer.common.redaction import redact
 from producer.common.settings import MIN_HEAP_MB, PREFIX, Settings
 from workers.runtime.machine import Budget, Machine
 
@@ -84,9 +85,39 @@ def test_a_refusal_says_what_is_allowed(name: str, value: str, monkeypatch: pyte
 
 
 def test_a_value_of_a_program_is_not_shown_in_its_error() -> None:
-    with pytest.raises(ValidationError, match="percent-encoded") as error:
+    with pytest.raises(Refused, match="percent-encoded") as refused:
         Settings(broker_url="redis://:se#cret-horse@localhost:6379/0")
-    assert "cret-horse" not in str(error.value)
+    assert "cret-horse" not in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_a_password_of_a_program_is_masked_from_then_on() -> None:
+    Settings(broker_url="redis://:correct-horse@localhost:6379/0")
+    assert redact("correct-horse") == "***"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"broker_url": "localhost:6379"}, "broker_url='localhost:6379': has no scheme: write redis://localhost:6379"),
+        ({"board_url": "amqp://host"}, "board_url='amqp://host': is not the address of a Redis: write one such as "),
+        ({"broker_url": None}, "broker_url=None: must be text; unset it for the default, '' (Celery broker"),
+        ({"unit_mb": 0}, "unit_mb=0: must be whole MB (1 to 1000000), such as 256"),
+        ({"brokerurl": "redis://host/0"}, "There is no setting 'brokerurl': did you mean 'broker_url'?"),
+        ({"ICEFLEET_UNIT_MB": 7}, "There is no setting 'ICEFLEET_UNIT_MB': did you mean 'unit_mb'?"),
+        ({"colour": "red"}, "There is no setting 'colour'; there are broker_url, board_url, catalogs, "),
+    ],
+    ids=str,
+)
+def test_what_a_program_gives_is_refused_by_name(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=f"^{re.escape(says)}") as refused:
+        Settings(**given)
+    assert refused.value.reason == Reason.CONFIGURATION
+
+
+def test_a_variable_is_named_where_a_program_gives_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICEFLEET_CORES", "many")
+    with pytest.raises(Refused, match=r"^ICEFLEET_CORES='many': "):
+        Settings(broker_url="redis://localhost:6379/0")
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
