@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
-from producer.common.errors import IcefleetError, Refused
+from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 from producer.job import Job, ProgressCallback, local_engine
 from producer.model.job import JobId, Operation, Request
@@ -148,13 +148,14 @@ class Fleet:
         """Return the plan of an operation with these options; nothing is written.
 
         Raises:
-            Refused: The table, the branch, the filter or the options do not allow it.
+            Refused: There is no such operation; or the table, the branch, the filter or the options do not allow it.
             Corrupt: A manifest cannot be read.
         """
-        given = encode_options(options or {})
-        request = Request.new(
-            table, operation=Operation(operation), catalog=catalog, branch=branch, where=where, options=given
-        )
+        if operation not in list(Operation):
+            raise Refused(Reason.USAGE, f"There is no operation {operation!r}; there are {', '.join(Operation)}.")
+        given, known = encode_options(options or {}), Operation(operation)
+        OPERATIONS[known].check_options(given)
+        request = Request.new(table, operation=known, catalog=catalog, branch=branch, where=where, options=given)
         return self.plan_request(request)
 
     def plan_request(self, request: Request) -> PlanWithUnits:

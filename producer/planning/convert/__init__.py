@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text
 from producer.planning.definition import OperationDefinition
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def _check_options(options: Mapping[str, str]) -> None:
-    """Accept options of requests that other versions sent; a conversion uses none."""
+    if options:
+        raise Refused(Reason.USAGE, f"A conversion takes no options: leave out {', '.join(options)}.")
 
 
 def _check_table(table: Table, request: Request) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,33 @@ def test_a_filter_that_cannot_be_parsed(method: str, settings: Settings) -> None
 def test_arguments_that_are_no_text(method: str, arguments: Mapping[str, Any], says: str) -> None:
     with pytest.raises(Refused, match=says) as refused:
         getattr(Fleet(NOWHERE), method)(**{"table": "db.t", **arguments})
+    assert refused.value.reason is Reason.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"operation": "compackt"}, "There is no operation 'compackt'; there are convert, compact."),
+        ({"operation": ["convert"]}, "There is no operation ['convert']; there are convert, compact."),
+        (
+            {"options": {"min-input-files": 2, "tier": "full"}},
+            "A conversion takes no options: leave out min-input-files, tier.",
+        ),
+        (
+            {"operation": "compact", "options": {"tier": "medium"}},
+            "tier='medium' is not allowed: one of minor, major, full.",
+        ),
+        (
+            {"operation": "compact", "options": {"min-file-size-bytes": 64}},
+            "min-file-size-bytes=64 is 64 bytes: write 64MB",
+        ),
+    ],
+    ids=str,
+)
+def test_a_plan_that_makes_no_sense(arguments: Mapping[str, Any], says: str) -> None:
+    """It is refused before a catalog is asked: this one is not configured."""
+    with pytest.raises(Refused, match=re.escape(says)) as refused:
+        Fleet(LOCAL).plan("db.t", catalog="nowhere", **arguments)
     assert refused.value.reason is Reason.USAGE
 
 
