@@ -226,12 +226,15 @@ def end(report: Report, as_json: bool) -> NoReturn:
 
 
 def fail(error: IcefleetError, as_json: bool) -> NoReturn:
-    """Print an error, and exit with its exit status."""
+    """Print an error, and exit with its exit status. Programs get the fields of a report; null is what is not known."""
+    nothing: dict[str, object] = dict.fromkeys(("job", "table", "catalog", "operation"))
     if as_json and isinstance(error, Unknown):
         known = JobId.parse(error.job).model_dump(mode="json", exclude={"token"}) if error.job else {}
-        print_json({"job": error.job, **known, "status": UNKNOWN, "reason": str(error)})
+        print_json(nothing | known | {"job": error.job, "status": UNKNOWN, "reason": str(error)})
     elif as_json:
-        print_json({"status": "refused" if error.exit_status == 2 else "failed", "reason": str(error)})
+        status = Status.REFUSED if error.exit_status == Refused.exit_status else Status.FAILED
+        report = Report(job="", table="", status=status, reason=str(error))
+        print_json(report.model_dump(mode="json") | nothing)
     else:
         render.show_error(error)
     sys.exit(error.exit_status)

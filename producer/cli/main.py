@@ -80,12 +80,21 @@ class Commands(click.Group):
                 raise
             raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what comes before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _refuse_usage(error)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error becomes a sentence and an exit status."""
         try:
             return super().invoke(ctx)
         except IcefleetError as error:
             _fail(error)
+        except click.UsageError as error:
+            _refuse_usage(error)
         except (click.ClickException, click.Abort, click.exceptions.Exit, KeyboardInterrupt):
             raise
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
@@ -121,6 +130,13 @@ def _fail(error: IcefleetError) -> NoReturn:
     from producer.cli.common import fail
 
     fail(error, "--json" in sys.argv)
+
+
+def _refuse_usage(error: click.UsageError) -> NoReturn:
+    """Refuse wrong arguments: for programs as any other refusal, for people with Click's line on the usage."""
+    if "--json" not in sys.argv:
+        raise error
+    _fail(Refused(Reason.USAGE, error.format_message()))
 
 
 def _warn_of_unknown_variables() -> None:

@@ -183,34 +183,53 @@ class TestHelp:
             cwd=REPOSITORY,
         )
         assert result.returncode == 2
-        assert json.loads(result.stdout) == {
-            "status": "refused",
-            "reason": "'x' is not a job id: `icefleet jobs` lists them.",
-        }
+        output = json.loads(result.stdout)
+        assert output["status"] == "refused"
+        assert output["reason"] == "'x' is not a job id: `icefleet jobs` lists them."
         assert result.stderr == ""
 
 
 class TestUsage:
     """What is wrong at the start is refused with status 2, and nothing happens."""
 
-    @pytest.mark.parametrize(
-        "arguments",
+    ARGUMENTS = pytest.mark.parametrize(
+        ("arguments", "says"),
         [
-            ["convert"],
-            ["convert", "db.t", "more"],
-            ["convert", "db.t", "--colour"],
-            ["convert", "db.t", "--where"],
-            ["nonsense"],
-            ["jobs", "--limit", "0"],
-            ["status"],
+            (["convert"], "Missing argument 'TABLE'."),
+            (["convert", "db.t", "more"], "unexpected extra argument"),
+            (["convert", "db.t", "--colour"], "No such option"),
+            (["convert", "db.t", "--where"], "Option '--where' requires an argument."),
+            (["nonsense"], "No such command 'nonsense'."),
+            (["jobs", "--limit", "0"], "Invalid value for '--limit'"),
+            (["jobs", "--status", "finished"], "Invalid value for '--status'"),
+            (["status"], "Missing argument 'JOB'."),
+            (["--colour", "status", ENDED], "No such option"),
+            (["demo", "--scale", "x"], "Invalid value for '--scale'"),
         ],
-        ids=" ".join,
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
-    def test_arguments(self, run: Run, arguments: list[str]) -> None:
+
+    @ARGUMENTS
+    def test_arguments(self, run: Run, arguments: list[str], says: str) -> None:
         result = run(*arguments)
         assert result.exit_code == 2
         assert result.stdout == ""
         assert "Error: " in result.stderr
+        assert says in result.stderr
+
+    @ARGUMENTS
+    def test_arguments_for_programs(self, run: Run, arguments: list[str], says: str) -> None:
+        result = run(arguments[0], "--json", *arguments[1:])
+        assert (result.exit_code, result.stderr) == (2, "")
+        output = only_json(result)
+        assert output.keys() == Report.model_fields.keys()
+        assert output["status"] == "refused"
+        assert says in output["reason"]
+
+    def test_an_option_before_its_command(self, run: Run, stream: StreamTable) -> None:
+        result = run("--json", "convert", "db.t")
+        assert (result.exit_code, result.stderr) == (2, "")
+        assert "No such option" in only_json(result)["reason"]
 
     REFUSED = pytest.mark.parametrize(
         ("arguments", "says"),
@@ -247,6 +266,7 @@ class TestUsage:
         assert result.exit_code == 2
         assert result.stderr == ""
         output = only_json(result)
+        assert output.keys() == Report.model_fields.keys()
         assert output["status"] == "refused"
         assert says in output["reason"]
 
