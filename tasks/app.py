@@ -23,6 +23,7 @@ from producer.broker.queue import (
 )
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, IcefleetError
+from producer.common.sizes import count_text
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from tasks.application import app, limit_warm_shutdown, settings
@@ -203,7 +204,7 @@ def _proceed(request: Request, step: Step) -> str:
         case Stage(plan, units) if units:
             JobRegistry(settings).mark_sent(request.job, settings.visibility_timeout)
             Messenger(settings).stage(plan, units)
-            return f"{len(units)} units to stage"
+            return f"{count_text(len(units), 'unit')} to stage"
         case Stage(plan, _):
             Messenger(settings).commit(request.job, plan.location)
             return "all staged"

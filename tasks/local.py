@@ -15,6 +15,7 @@ from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_e
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
+from producer.common.sizes import count_text
 from producer.job import Job, ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
@@ -104,9 +105,10 @@ class LocalEngine:
     def _wait(self, request: Request, since: float) -> None:
         """Pause while another process works on the same job; raise Failed after as long as a job waits for anything."""
         if time.time() - since >= RetryPolicy.of(self._settings).max_seconds:
+            hours = count_text(self._settings.give_up_hours, "hour")
             raise Failed(
-                f"{request.job} waits for units or a commit of another process, which have not ended for "
-                f"{self._settings.give_up_hours} hours: see whether it still runs, then resume or cancel the job."
+                f"{request.job} waits for units or a commit of another process, which have not ended for {hours}: "
+                "see whether it still runs, then resume or cancel the job."
             )
         time.sleep(_PAUSE)
 

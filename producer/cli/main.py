@@ -42,7 +42,7 @@ class Commands(click.Group):
             if name in _OWN:
                 lines.append((name, _OWN[name][1]))
             elif (command := self.get_command(ctx, name)) is not None and not command.hidden:
-                lines.append((name, command.get_short_help_str(limit=formatter.width)))
+                lines.append((name, command.get_short_help_str(limit=sys.maxsize)))
         with formatter.section("Commands"):
             formatter.write_dl(lines)
 

@@ -14,6 +14,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from producer.common.errors import Conflict, Reason, Refused
+from producer.common.sizes import count_text
 from producer.common.storage import delete_in_order
 from producer.iceberg.manifest_entry import LiveFile, NewFile, added_entry, deleted_entry, existing_entry
 from producer.iceberg.manifest_reader import ManifestCache, read_manifest_list, read_manifests
@@ -194,7 +195,8 @@ class SnapshotProducer:
             batches.setdefault((file.manifest.content, file.spec_id), []).append(entry)
         if missing:
             path, _ = next(iter(missing))
-            raise Conflict(f"{len(missing)} files to be removed are not live any more, such as {path}.")
+            files = count_text(len(missing), "file")
+            raise Conflict(f"{files} to be removed left the table meanwhile, such as {path}")
         return batches
 
     def _summary(self, parent: Snapshot | None) -> dict[str, str]:

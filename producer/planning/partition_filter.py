@@ -86,7 +86,10 @@ class PartitionFilter:
         try:
             columns = extract_field_ids(bind(self._schema, expression, True))
         except Exception as error:  # unknown columns, and values that do not fit their column
-            raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {first_line(error)}.") from error
+            sentence = first_line(error)
+            zoned = "Missing zone" in sentence or "with zone" in sentence
+            example = "; an example: ts >= '2024-05-01T00:00:00+00:00'" if zoned else ""
+            raise Refused(Reason.WHERE, f"--where {where!r} does not fit the table: {sentence}{example}.") from error
         fields = self._metadata.spec().fields
         sources = {field.source_id for field in fields if not isinstance(field.transform, VoidTransform)}
         if others := columns - sources:

@@ -11,6 +11,7 @@ from urllib.parse import quote_plus
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table.metadata import TableMetadata
 
+from producer.common.sizes import count_text
 from producer.iceberg.delete_file_index import (
     ApplicableDeletes,
     DeleteFileIndex,
@@ -233,7 +234,7 @@ def vector_ref(vector: LiveFile) -> VectorRef:
 def refusal_summary(refusals: Mapping[str, str]) -> str:
     """Return the first reason, and how many more files are refused."""
     first = next(iter(refusals.values()))
-    return first if len(refusals) == 1 else f"{first} (and {len(refusals) - 1} more files)"
+    return first if len(refusals) == 1 else f"{first} (and {count_text(len(refusals) - 1, 'more file')})"
 
 
 def _unreadable(file: LiveFile) -> str | None:

@@ -18,6 +18,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 
 from producer.common.errors import Conflict, Failed, IcefleetError
 from producer.common.settings import Settings
+from producer.common.sizes import count_text
 from producer.iceberg.manifest_reader import ManifestCache, pause_gc
 from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.model.plan import Plan
@@ -81,8 +82,8 @@ def commit(
             ) from error
         attempts.settle()
         raise Failed(
-            f"Other writers were faster {settings.commit_attempts} times: nothing was committed; try again when the "
-            "table is quieter, or raise ICEFLEET_COMMIT_ATTEMPTS."
+            f"Other writers were faster {count_text(settings.commit_attempts, 'time')}: nothing was committed; try "
+            "again when the table is quieter, or raise ICEFLEET_COMMIT_ATTEMPTS."
         ) from error
     except IcefleetError:
         attempts.settle()

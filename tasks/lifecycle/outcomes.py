@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from producer.common.redaction import redact
+from producer.common.sizes import count_text
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.planning import OPERATIONS
@@ -90,7 +91,7 @@ def _final_status(report: Report) -> tuple[Status, str | None]:
         return (
             (Status.COMMITTED, None) if changed else (Status.NOTHING_TO_DO, "another writer already made this change")
         )
-    of = f"{report.failed_units} of {report.units} units failed"
+    of = f"{report.failed_units} of {count_text(report.units, 'unit')} failed"
     first = report.failures[0]
     where = f"{first.partition}: " if first.partition else ""
     return Status.PARTIAL if changed else Status.FAILED, f"{of}; the first: {where}{first.reason}"

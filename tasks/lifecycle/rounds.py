@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from producer.common.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
 from producer.common.settings import Settings
+from producer.common.sizes import count_text
 from producer.iceberg.catalog import open_table
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
@@ -85,8 +86,9 @@ def advance(context: JobContext, settings: Settings) -> Step:
             reason = "what is staged of it lies outside of the table's locations"
             failures += (Failure(unit=unit.number, partition=unit.label, reason=reason),)
     if failures and plan.request.all_or_nothing:
-        reason = f"{len(failures)} of {len(plan.units)} units failed, and all or nothing was asked for; the first: "
-        return end_job(context, sum_report(plan, None, failures), plan, Status.FAILED, reason + failures[0].reason)
+        reason = f"{len(failures)} of {count_text(len(plan.units), 'unit')} failed, and all or nothing was asked for; "
+        reason += f"the first: {failures[0].reason}"
+        return end_job(context, sum_report(plan, None, failures), plan, Status.FAILED, reason)
     return _commit(context, plan, staged, failures, settings)
 
 
@@ -99,7 +101,7 @@ def _commit(
     except Conflict as conflict:
         report = plan.before or report_of(plan.request, Status.COMMITTING)
         if last:
-            reason = f"The table changed under the job {plan.round + 1} times: {conflict}."
+            reason = f"The table changed under the job {count_text(plan.round + 1, 'time')}: {conflict}."
             return end_job(context, report, plan, Status.FAILED, reason)
         return _plan_again(context, plan, settings, None, plan.before)
     except CommitStateUnknown:
@@ -136,11 +138,12 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
         return Ended(report_of(request, Status.NOTHING_TO_DO, reason=planned.plan.nothing))
     refused = tuple(failure for unit in planned.plan.units if (failure := refusal(unit)) is not None)
     if planned.plan.all_refused:
-        more = f" (and {len(refused) - 1} more units)" if len(refused) > 1 else ""
+        more = f" (and {count_text(len(refused) - 1, 'more unit')})" if len(refused) > 1 else ""
         reason = f"Nothing that was planned can be done: {refused[0].reason}{more}"
         return Ended(conclude_report(sum_report(planned.plan, None, refused), request, Status.REFUSED, reason))
     if refused and request.all_or_nothing:
-        reason = f"All or nothing was asked for, and {len(refused)} of {len(planned.plan.units)} units are refused; "
+        units = count_text(len(planned.plan.units), "unit")
+        reason = f"All or nothing was asked for, and {len(refused)} of {units} refused; "
         report = sum_report(planned.plan, None, refused)
         return Ended(conclude_report(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
     context.store.write_current(request)

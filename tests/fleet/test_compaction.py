@@ -101,11 +101,11 @@ class TestOneJob:
         rows = 0
         for task in compacted.tasks:
             found = re.fullmatch(
-                r"'?(\d+) files became 1 with (\d+) rows, .+B, (\d+) rows deleted, [\d.]+ s'?", task["result"]
+                r"'?(\d+) files became 1 with ([\d,]+) rows, .+B, [\d,]+ rows? deleted, [\d.]+ s'?", task["result"]
             )
             assert found, task["result"]
             assert int(found[1]) == compacted.data_files // PARTITIONS
-            rows += int(found[2])
+            rows += int(found[2].replace(",", ""))
         assert rows == compacted.rows.num_rows
         commits = fleet.flower(f"/api/tasks?search={compacted.job.id}&taskname=icefleet.commit")
         told = f"committed: snapshot {compacted.report.snapshot_id}, "

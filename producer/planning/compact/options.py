@@ -122,7 +122,7 @@ class Options(BaseModel):
         """
         for name in given:
             if name not in OPTION_FIELDS:
-                raise Refused(Reason.USAGE, f"There is no option {name!r}{_suggestion(name)}.")
+                raise Refused(Reason.USAGE, f"There is no option {name!r}{_suggestion(name)}")
         given = _accept_zorder(given)
         try:
             tier = cls.model_validate({"tier": given["tier"]} if "tier" in given else {}).tier
@@ -204,7 +204,7 @@ def _accept_zorder(given: Mapping[str, str]) -> Mapping[str, str]:
 
 def _suggestion(name: str) -> str:
     close = get_close_matches(name.lower().replace("_", "-"), OPTION_FIELDS, n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(OPTION_FIELDS)}"
+    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(OPTION_FIELDS)}."
 
 
 def _allowed(name: str) -> str:

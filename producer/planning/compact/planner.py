@@ -176,7 +176,7 @@ class CompactionPlanner:
         if self.only is not None:
             return "the files that were left to rewrite are rewritten or removed already"
         if not self.selected:
-            return f"--where selects none of {self.data_files:,} data files"
+            return f"--where selects none of {count_text(self.data_files, 'data file')}"
         if groups:
             return f"max-files-to-rewrite={limits.max_files} leaves no group that is worth it"
         if not candidates:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.common.sizes import size_text
+from producer.common.sizes import count_text, size_text
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.compact.commit import CompactionRules
@@ -17,8 +17,8 @@ from tasks.operations.compact.execute import CompactionExecutor
 
 def _summarize(staged: Staged) -> str:
     rows, size = sum(file.records for file in staged.data), sum(file.size for file in staged.data)
-    made = f"{len(staged.inputs)} files became {len(staged.data)} with {rows} rows, {size_text(size)}"
-    return f"{made}, {staged.deleted_rows} rows deleted, {staged.seconds} s"
+    made = f"{count_text(len(staged.inputs), 'file')} became {len(staged.data)} with {count_text(rows, 'row')}"
+    return f"{made}, {size_text(size)}, {count_text(staged.deleted_rows, 'row')} deleted, {staged.seconds} s"
 
 
 COMPACT: Final = TaskOperation(

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from producer.common.errors import Conflict
+from producer.common.sizes import count_text
 from producer.iceberg.delete_file_index import DanglingDeletes
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
 from producer.iceberg.partitions import ScopeDecoder, decode_scope, partition_key
@@ -158,8 +159,8 @@ class CompactionRules:
         ]
 
     def _replan(self, number: int, reason: str) -> Replan:
-        times = self._plan.round + 1
-        failure = self._failure(number, f"other writers {reason}; after {times} rounds its files stay as they are")
+        rounds = count_text(self._plan.round + 1, "round")
+        failure = self._failure(number, f"other writers {reason}; after {rounds} its files stay as they are")
         return Replan(frozenset(self._staged[number].inputs), failure)
 
     def _failure(self, number: int, reason: str) -> Failure:

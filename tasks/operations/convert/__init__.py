@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from producer.common.sizes import count_text
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.convert.commit import ConversionRules
@@ -15,8 +16,9 @@ from tasks.operations.convert.execute import ConversionExecutor
 
 
 def _summarize(staged: Staged) -> str:
-    files = len(staged.deletes) + len(staged.vectors)
-    return f"{staged.new_positions} rows in {files} delete files or vectors, {staged.seconds} s"
+    files = (count_text(len(staged.deletes), "delete file"), count_text(len(staged.vectors), "vector"))
+    made = files[bool(staged.vectors)]
+    return f"{count_text(staged.new_positions, 'row')} in {made}, {staged.seconds} s"
 
 
 CONVERT: Final = TaskOperation(

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
 
+from producer.common.sizes import count_text
 from producer.iceberg.manifest_entry import FILE_PATH_ID, NewFile, new_data_file
 from producer.iceberg.partitions import ScopeDecoder
 from producer.model.job import Failure
@@ -69,14 +70,14 @@ class ConversionRules:
         )
 
     def _replans(self, again: frozenset[str]) -> tuple[Replan, ...]:
-        times = self.plan.round + 1
+        times = count_text(self.plan.round + 1, "time")
         return tuple(
             Replan(
                 frozenset({r.path}),
                 Failure(
                     unit=-1,
                     partition=r.scope.label if r.scope else "",
-                    reason=f"other writers changed what {r.path} reaches, {times} times; it stays in the table",
+                    reason=f"other writers changed what {r.path} reaches, {times}; it stays in the table",
                 ),
             )
             for r in self.plan.retirements

@@ -128,7 +128,7 @@ class TestPartsThatFail:
         assert (report.status, report.exit_status) == (Status.REFUSED, 2)
         assert (report.units, report.failed_units, len(report.failures)) == (2, 2, 2)
         assert report.reason is not None
-        assert "s3://x/a.orc is ORC: only Parquet is read so far. (and 1 more units)" in report.reason
+        assert "s3://x/a.orc is ORC: only Parquet is read so far. (and 1 more unit)" in report.reason
         assert (on_disk(stream), stream.table.metadata_location) == (before, metadata)
 
     def test_what_needs_no_unit_is_done_beside_refused_ones(self, create: Create, jobs: Jobs) -> None:

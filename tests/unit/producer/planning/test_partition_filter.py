@@ -220,6 +220,8 @@ class TestRefusals:
             ("ts >= '2024-05-01'", "timestamp"),
             ("id = 1", "id does not partition the table; it is partitioned by region, ts"),
             ("region = 'eu' and day = '2024-05-01'", "day does not partition"),
+            ("tz >= '2024-05-01'", r"; an example: ts >= '2024-05-01T00:00:00\+00:00'\.$"),
+            ("tz >= '2024-05-01T00:00:00'", r"; an example: ts >= '2024-05-01T00:00:00\+00:00'\.$"),
         ],
     )
     def test_it_says_what_is_wrong(self, where: str, says: str) -> None:

@@ -180,6 +180,7 @@ class TestParsing:
     )
     def test_unknown_ones_are_refused_by_name(self, name: str, says: str) -> None:
         assert says in refusal({name: "1"})
+        assert not refusal({name: "1"}).endswith("?.")
 
     @pytest.mark.parametrize(
         ("name", "value", "says"),
