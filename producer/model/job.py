@@ -112,9 +112,10 @@ class Request(Value):
             raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
         now = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        milliseconds = int(now % 1 * 1000)
         names = (quote(catalog, safe=""), quote(table, safe="."))
         return cls(
-            job=":".join((operation, *names, f"{stamp}-{secrets.token_hex(4)}")),
+            job=":".join((operation, *names, f"{stamp}-{milliseconds:03x}{secrets.token_hex(3)[1:]}")),
             operation=operation,
             catalog=catalog,
             table=table,
@@ -131,7 +132,8 @@ class Request(Value):
         return JobId.parse(self.job).token
 
 
-#: The last part of a job's id, which names of files and folders carry.
+#: The last part of a job's id, which names of files and folders carry: date and time, three digits of milliseconds,
+#: five random ones.
 _TOKEN = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
 
 
@@ -147,9 +149,10 @@ class JobId(Value):
     def submitted(self) -> float | None:
         """When the job was submitted, in seconds since 1970; None if the id holds no valid time."""
         try:
-            return datetime.strptime(f"{self.token[:15]}+0000", "%Y%m%dT%H%M%S%z").timestamp()
+            second = datetime.strptime(f"{self.token[:15]}+0000", "%Y%m%dT%H%M%S%z").timestamp()
         except ValueError:
             return None
+        return second + min(int(self.token[16:19], 16), 999) / 1000  # those of 0.1.0 have random digits there
 
     def matches(self, request: Request) -> bool:
         """Return whether a request has the operation, catalog and table of this id."""
