@@ -19,7 +19,7 @@ from producer.common.errors import Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.fleet import Fleet
-from producer.iceberg.catalog import nearest_table, open_table
+from producer.iceberg.catalog import nearest_table, open_table, storage_hint
 from producer.job import Job
 from producer.model.job import JobId, Report, Request, Status
 from producer.planning.planner import check_request
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 UNKNOWN: Final = "unknown"
 #: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
-    errno.ENOSPC: ": the disk of the table, or of ICEFLEET_SCRATCH_DIR, is full: free some space and run this again",
+    errno.ENOSPC: ": this disk is full: free some space and run this again",
+    errno.EDQUOT: ": this user's quota is used up: free some space and run this again",
     errno.EACCES: ": this user lacks the right: grant it and run this again",
     errno.EROFS: ": the disk is mounted for reading only",
 }
@@ -188,7 +189,7 @@ def failure_text(error: Exception) -> str:
     """Return an error of a catalog or storage client in one line, with what to do if that is known."""
     line = next(iter(redact(str(error)).strip().splitlines()), "") or type(error).__name__
     hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-    return f"{line} ({type(error).__name__}){hint}"
+    return f"{line} ({type(error).__name__}){hint or storage_hint(error)}"
 
 
 def dry_run(

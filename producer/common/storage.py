@@ -91,9 +91,14 @@ class FencedFileIO(FileIO):
 
 
 def write_file(io: FileIO, path: str, contents: bytes) -> None:
-    """Write a whole file, in place of one that exists."""
-    with io.new_output(path).create(overwrite=True) as stream:
-        stream.write(contents)
+    """Write a whole file, in place of one that exists. An error of the system names it, as Arrow's do not."""
+    try:
+        with io.new_output(path).create(overwrite=True) as stream:
+            stream.write(contents)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise
 
 
 def delete_if_exists(io: FileIO, path: str) -> None:

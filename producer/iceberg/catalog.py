@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Final
 
 import pydantic
 from pyiceberg.catalog import Catalog, load_catalog
@@ -25,6 +26,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import unloadable_column
+
+#: What PyArrow and botocore say if nothing answers at the address of an object store.
+_SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
+#: What PyIceberg and Arrow say if they have no access to the files of a table, by its property or its location.
+_NO_FILE_IO: Final = ("FileIO", "py-io-impl", "filesystem", "has no attribute")
 
 
 def open_catalog(name: str) -> Catalog:
@@ -51,8 +57,8 @@ def open_table(catalog: str, table: str) -> Table:
     """Load a table.
 
     Raises:
-        Refused: There is no such catalog or table, access is denied, or the table's version or the type of a column is
-            not supported.
+        Refused: There is no such catalog or table, access is denied, its files cannot be accessed with what is
+            installed and configured, or the table's version or the type of a column is not supported.
         Corrupt: The table's metadata file is missing or cannot be read.
     """
     opened = open_catalog(catalog)
@@ -79,7 +85,11 @@ def open_table(catalog: str, table: str) -> Table:
         raise Corrupt(f"The metadata file of {table} is missing: {first_line(error)}") from error
     except OSError:
         raise  # requests raises it for an answer that is not JSON, as a ValueError too; the next answer may be sound
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except (ImportError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, ImportError) or any(sign in str(error) for sign in _NO_FILE_IO):
+            advice = "set py-io-impl of the catalog, or install the extra of PyIceberg for the table's storage"
+            sentence = f"The files of {table} cannot be accessed here: {advice} ({first_line(error)})."
+            raise Refused(Reason.CONFIGURATION, sentence) from error
         message = f"{type(error).__name__}: {first_line(error)}"
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
 
@@ -115,6 +125,16 @@ def nearest_table(catalog: str, table: str) -> str | None:
         return None
     close = get_close_matches(table, found, n=1, cutoff=0.7)
     return next(iter(close or [other for other in found if other.rpartition(".")[2] == name]), None)
+
+
+def storage_hint(error: BaseException) -> str:
+    """Return what to check if an object store does not answer; an empty text for any other error."""
+    if not any(sign in str(error) for sign in _SILENT_STORAGE):
+        return ""
+    config = Config()
+    found = ((name, config.get_catalog_config(name) or {}) for name in config.get_known_catalogs())
+    known = ", ".join(f"{c['s3.endpoint']} for catalog {name!r}" for name, c in found if "s3.endpoint" in c)
+    return f": check that the storage runs, and s3.endpoint ({known or 'not configured here'})"
 
 
 def _list_tables(catalog: Catalog, namespace: str) -> list[Identifier]:

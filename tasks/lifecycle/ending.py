@@ -28,8 +28,8 @@ from tasks.job.context import JobContext, request_from_id
 from tasks.job.pending_commit import has_pending_commit
 from tasks.lifecycle.commit import CommitStateUnknown
 from tasks.lifecycle.outcomes import Ended, Waiting, conclude_report, report_of
-from tasks.lifecycle.stage import fail_unit, reason_of
-from tasks.messaging.retry_policy import RetryPolicy, is_transient
+from tasks.lifecycle.stage import fail_unit
+from tasks.messaging.retry_policy import RetryPolicy, is_transient, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def _report_of_commits(context: JobContext) -> Report | None:
 
 def abort_plan(request: Request, error: BaseException) -> Ended:
     """End a job that cannot be planned, and delete what was written for it."""
-    reason = f"Planning failed: {_error_text(error)}"
+    reason = f"Planning failed: {reason_of(error)}"
     try:
         return close_job(JobContext.open(request.job), report_of(request, Status.FAILED, reason=reason))
     except Exception:
@@ -165,7 +165,7 @@ def abort_unit(order: UnitMessage, location: str | None, error: BaseException) -
     plan = context.store.load_plan(order.round)
     if plan is None or context.objection(plan) is not None:
         return None
-    return fail_unit(context, plan, order.unit, _error_text(error))
+    return fail_unit(context, plan, order.unit, reason_of(error))
 
 
 def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: BaseException) -> Ended | Waiting:
@@ -174,7 +174,7 @@ def abort_job(order: CommitMessage | UnitMessage, location: str | None, error: B
     What is committed stays, and its report says so. If the records cannot be written or deleted either, the report
     says that files may be left.
     """
-    reason = f"The commit failed: {_error_text(error)}"
+    reason = f"The commit failed: {reason_of(error)}"
     context: JobContext | None = None
     try:
         context = JobContext.open(order.job, location)
@@ -195,11 +195,6 @@ def has_waited_long_enough(context: JobContext, error: CommitStateUnknown, polic
     if error.error is not None and not is_transient(error.error):
         return len(notes) >= policy.max_attempts
     return bool(notes) and time.time() - min(note.started for note in notes) >= policy.max_seconds
-
-
-def _error_text(error: BaseException) -> str:
-    """Return an error in one line."""
-    return str(error) if isinstance(error, IcefleetError) else reason_of(error)
 
 
 def _report_without_clean_up(context: JobContext | None, job: str, reason: str) -> Report:

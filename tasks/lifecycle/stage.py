@@ -7,20 +7,20 @@ import secrets
 import socket
 import time
 from pathlib import Path
-from typing import Final
 
 from celery.exceptions import SoftTimeLimitExceeded
 
 from producer.common.errors import Corrupt, Failed, Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import redact
 from producer.common.settings import Settings
+from producer.common.sizes import count_text
 from producer.model.job import Failure
 from producer.model.plan import Plan, Unit, UnitHeader
 from producer.model.staged import Attempt, Staged
 from producer.state.job_store import JobStore
 from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
-from tasks.messaging.retry_policy import TryAgain
+from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, reason_of
 from tasks.operations.base import Progress
 from tasks.operations.registry import OPERATIONS
 from workers.runtime.errors import DataError
@@ -29,11 +29,6 @@ from workers.runtime.scratch import scratch
 from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
-
-#: The advice if memory has run out, and signs that it has: in the JVM's heap, in Python or in Arrow, or because the
-#: kernel killed a Python process of Spark's.
-_MEMORY_ADVICE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
-_OUT_OF_MEMORY: Final = ("MemoryError", "Cannot allocate memory", "Python worker exited unexpectedly")
 
 
 def budget_of(settings: Settings, children: int = 1) -> Budget:
@@ -87,7 +82,7 @@ def stage(
     count = len(earlier)
     if count >= settings.max_attempts:
         hosts = ", ".join(sorted({attempt.host for attempt in earlier}))
-        died = f"its worker died {count} times, on {hosts}: if memory ran out, {_MEMORY_ADVICE}"
+        died = f"its worker died {count_text(count, 'time')}, on {hosts}: if memory ran out, {MEMORY_ADVICE}"
         return _fail(store, plan, header, records.unreadable(number) or died)
     attempt = Attempt(
         unit=number, number=count, token=secrets.token_hex(4), host=socket.gethostname(), started=time.time()
@@ -106,7 +101,7 @@ def stage(
         log.warning("unit %s of %s, attempt %s: %s", number, plan.request.job, attempt.number, error)
         if attempt.number + 1 >= settings.max_attempts:
             return _fail(store, plan, header, reason_of(error))
-        raise TryAgain(_first_line(error)) from error
+        raise TryAgain(reason_of(error)) from error
 
 
 def _attempt(
@@ -143,19 +138,6 @@ def fail_unit(context: JobContext, plan: Plan, number: int, reason: str) -> Fail
     if header is None or context.store.is_stopped() or records.outcome(number) is not None:
         return None
     return _fail(context.store, plan, header, reason)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return why an attempt failed, in one line, with advice if memory ran out."""
-    text = f"{type(error).__name__}: {error}"
-    if any(sign in text for sign in _OUT_OF_MEMORY):
-        return f"memory ran out: {_MEMORY_ADVICE}"
-    return f"{type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _fail(store: JobStore, plan: Plan, unit: UnitHeader, reason: str) -> Failure:

@@ -1,4 +1,4 @@
-"""How long a message is tried again.
+"""How long a message is tried again, and the reason that a person reads.
 
 A storage, a catalog or a Redis that is away comes back by itself: a job waits for it for ``ICEFLEET_GIVE_UP_HOURS``.
 Every other error is taken for a permanent one: a job or a unit that meets errors ``ICEFLEET_MAX_ATTEMPTS`` times ends
@@ -18,6 +18,8 @@ from redis.exceptions import RedisError
 
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.settings import Settings
+from producer.iceberg.catalog import storage_hint
+from workers.runtime.errors import cause_of
 
 #: The header that carries a message's failures from one delivery to the next.
 HEADER: Final = "icefleet-failing"
@@ -46,8 +48,30 @@ _TRANSIENT_BY_NAME: Final = frozenset(
 )
 
 
+#: The advice if memory has run out, and signs that it has: in the JVM or at its start, in Python or in Arrow, or
+#: because the kernel killed a Python process of Spark's.
+MEMORY_ADVICE: Final = "give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
+_OUT_OF_MEMORY: Final = (
+    "MemoryError",
+    "Cannot allocate memory",
+    "insufficient memory",
+    "Could not reserve enough space",
+    "Python worker exited unexpectedly",
+)
+
+
 class TryAgain(Exception):
     """An attempt failed for a reason that may pass; another one is allowed."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why an attempt failed, in one line, with advice if memory ran out or no storage answers."""
+    if isinstance(error, IcefleetError | TryAgain):
+        return str(error)
+    text = f"{type(error).__name__}: {error}"
+    if any(sign in text for sign in _OUT_OF_MEMORY):
+        return f"memory ran out: {MEMORY_ADVICE}"
+    return cause_of(error) + storage_hint(error)
 
 
 def is_transient(error: BaseException) -> bool:

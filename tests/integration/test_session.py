@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tasks.lifecycle.stage import reason_of
+from tasks.messaging.retry_policy import reason_of
 from tests.support.enginecase import SMALL
 from tests.support.repository import REPOSITORY
 from workers.runtime import session
@@ -88,6 +88,11 @@ def _kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
+def _fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    raise ValueError("the cause\nand more")
+    yield from batches
+
+
 def _take_too_much(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     pa.allocate_buffer(1 << 45)
     yield from batches
@@ -107,6 +112,38 @@ def test_memory_that_runs_out_is_said_with_what_helps(exhaust: Callable[[SparkSe
     assert reason_of(raised.value) == (
         "memory ran out: give workers more memory, or make units smaller (ICEFLEET_UNIT_MB)"
     )
+
+
+def test_the_reason_is_the_last_line_of_a_python_worker() -> None:
+    with pytest.raises(Exception, match=r".") as raised:
+        session.session(SMALL).range(1).mapInArrow(_fail, "id long").collect()
+    assert reason_of(raised.value) == "ValueError: the cause"
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        ("kill -9 $$", "its JVM ended without a message; if memory ran out, give workers more memory"),
+        ("echo 'Error: no such option' >&2; exit 1", "Error: no such option"),
+    ],
+)
+def test_a_jvm_that_ends_at_its_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str, says: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        f"""#!/bin/sh
+case "$*" in *launcher.Main*) exec {session.find_java()}/bin/java "$@";; esac
+echo 'WARNING: Using incubator modules: jdk.incubator.vector' >&2
+{end}
+"""
+    )
+    java.chmod(0o755)
+    session.close()
+    monkeypatch.setattr(session, "find_java", lambda: tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError) as raised:
+        session.session(SMALL)
+    assert str(raised.value) == f"Spark did not start: {says}"
 
 
 def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

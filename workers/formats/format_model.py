@@ -26,6 +26,7 @@ from producer.model.staged import StagedDataFile, StagedDeleteFile
 from workers.arrow.canonical import is_ordered
 from workers.arrow.fields import Leaf
 from workers.model.delete_set import KeyColumn
+from workers.runtime.errors import name_file
 
 Positions = npt.NDArray[np.int64]
 
@@ -210,7 +211,8 @@ class NewFile:
     @contextmanager
     def _discard_on_error(self) -> Iterator[None]:
         try:
-            yield
+            with name_file(self._path):
+                yield
         except BaseException:
             self._discard()
             raise

@@ -22,6 +22,7 @@ from producer.model.staged import StagedDataFile
 from workers.arrow.schema import data_file_schema
 from workers.formats.format_model import DataFileWriter, format_model
 from workers.model.units import RewriteUnit, Sizes
+from workers.runtime.errors import name_file
 from workers.runtime.scratch import check_scratch
 
 _GROUP_BYTES: Final = ("write.parquet.row-group-size-bytes", 128 << 20)
@@ -47,7 +48,8 @@ class Journal:
 
     def note(self, task: int, number: int, path: str) -> None:
         """Note the path that a task writes to next."""
-        with self.io.new_output(self._path(task, number)).create(overwrite=True) as stream:
+        note = self._path(task, number)
+        with name_file(note), self.io.new_output(note).create(overwrite=True) as stream:
             stream.write(path.encode())
 
     def paths(self, tasks: int, at_least: int = 0) -> Iterator[str]:

@@ -102,7 +102,8 @@ class PuffinWriter(NewFile):
         return self._size
 
     def _write(self, content: bytes) -> None:
-        self._output().write(content)
+        with self._discard_on_error():
+            self._output().write(content)
         self._size += len(content)
 
 

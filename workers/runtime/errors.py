@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,11 @@ class Stopped(Exception):
 
 
 _ERROR_FILE: Final = "task-error.json"
+#: The line that ends a Python traceback, and those of a JVM's error that say what was raised; the last is the cause.
+_PYTHON_CAUSE: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
+_JAVA_CAUSE: Final = re.compile(r"^(?:Caused by)?: (.+)", re.MULTILINE)
+#: What Python, Arrow and the JVM say if a disk is full or a quota used up.
+_DISK_FULL: Final = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _DATA_ERRORS: Final[dict[str, type[DataError]]] = {kind.__name__: kind for kind in (CorruptFile, UnsupportedFile)}
 
 
@@ -71,7 +77,7 @@ def reraise_task_error(scratch: Path) -> Iterator[None]:
     except Exception as error:
         file = scratch / _ERROR_FILE
         record = json.loads(file.read_text()) if file.exists() else None
-        if record is None and _is_disk_full(error):
+        if record is None and _is_disk_full(error):  # so full that not even the record could be written
             raise TaskFailed(_reason(error, scratch)) from error
         if record is None:
             raise
@@ -80,23 +86,45 @@ def reraise_task_error(scratch: Path) -> Iterator[None]:
         raise TaskFailed(record["reason"]) from error
 
 
+@contextmanager
+def name_file(path: str) -> Iterator[None]:
+    """Have a system error that ends the block name the file of the table that is written: Arrow's errors do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = path
+        raise
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the line of an error that says the cause; in Spark's errors, that of the Python worker or of the JVM."""
+    text = str(error).strip()
+    if found := _PYTHON_CAUSE.findall(text) or _JAVA_CAUSE.findall(text):
+        return str(found[-1])
+    return ": ".join((type(error).__name__, *text.splitlines()[:1]))
+
+
 def _reason(error: Exception, scratch: Path) -> str:
-    """Return what went wrong; of a full disk also what to do."""
-    text = f"{type(error).__name__}: {error}"
+    """Return what went wrong; of a full disk also which one it is, and what to do."""
+    cause = cause_of(error)
     if not _is_disk_full(error) or not scratch.is_dir():
-        return text
+        return cause
+    if (path := getattr(error, "filename", None)) and not str(path).startswith(str(scratch)):
+        return f"{cause}: the disk of this file is full, free some space there"
     free = shutil.disk_usage(scratch).free >> 20
     advice = "give ICEFLEET_SCRATCH_DIR a larger disk, or plan smaller units with ICEFLEET_UNIT_MB"
-    return f"{text}; scratch has {free:,} MB left in {scratch}: {advice}"
+    return f"{cause}; scratch has {free:,} MB left in {scratch}: {advice}"
 
 
 def _is_disk_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return any(sign in str(error) for sign in _DISK_FULL)
 
 
 def _record(scratch: Path, record: dict[str, str], *, overwrite: bool) -> None:
     if not scratch.is_dir() or (not overwrite and (scratch / _ERROR_FILE).exists()):
         return
     own = scratch / f"{_ERROR_FILE}.{os.getpid()}"
-    own.write_text(json.dumps(record))
-    own.replace(scratch / _ERROR_FILE)
+    with suppress(OSError):  # scratch is full: the error that led here goes on to Spark
+        own.write_text(json.dumps(record))
+        own.replace(scratch / _ERROR_FILE)

@@ -41,13 +41,18 @@ def scratch(root: Path | None = None) -> Iterator[Path]:
 def process_folder(root: Path | None = None) -> Path:
     """Return a new folder below ``root`` (the system's temporary directory by default).
 
-    If this process dies, the next caller deletes it. Raises OSError if ``root`` cannot be written to.
+    If this process dies, the next caller deletes it. Raises OSError, which names the setting, if ``root`` cannot be
+    written to.
     """
     root = root or Path(tempfile.gettempdir())
-    root.mkdir(parents=True, exist_ok=True)
-    _sweep(root)
     owner = "@".join((platform.node(), str(os.getpid()), _start(os.getpid())))
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _sweep(root)
+        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner}@", dir=root))
+    except OSError as error:
+        advice = "have ICEFLEET_SCRATCH_DIR name another folder"
+        raise OSError(error.errno, f"No scratch folder can be made in {root} ({error.strerror}): {advice}") from error
 
 
 def check_scratch(scratch: Path) -> None:

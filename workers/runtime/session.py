@@ -216,10 +216,18 @@ def _make(budget: Budget, folder: Path) -> SparkSession:
     with open(folder / _LOG, "ab") as output:
         try:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+        except OSError:  # such as a full disk
+            raise
         except Exception as error:
-            output_text = (folder / _LOG).read_text(errors="replace").strip()
-            raise RuntimeError(f"Spark did not start: {output_text[-500:] or error}") from error
+            raise RuntimeError(f"Spark did not start: {_last_words(folder / _LOG)}") from error
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _last_words(log: Path) -> str:
+    """Return in one line why a JVM ended, without the warnings that every start prints."""
+    lines = (line.strip() for line in log.read_text(errors="replace").splitlines())
+    text = " ".join(line for line in lines if not line.startswith(("WARNING:", "Picked up ", "at ")))
+    return text.strip()[:500] or "its JVM ended without a message; if memory ran out, give workers more memory"
 
 
 def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str]:

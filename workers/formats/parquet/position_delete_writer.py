@@ -89,8 +89,7 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
     def close(self, scope: int) -> StagedDeleteFile:
         """Finish the file and describe it; raise ValueError, and leave no file, if no row was written."""
         self._check_open()
-        with self._discard_on_error():
-            self._flush()
+        self._flush()
         size, (path_bytes, position_bytes), split_offsets = self._close_parquet(_METADATA)
         return StagedDeleteFile(
             path=self._path,
@@ -109,10 +108,11 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
         """Write the buffered rows as one row group, if there are any."""
         if not self._buffered:
             return
-        parquet = self._parquet or self._open_parquet(
-            _WRITE_SCHEMA, compression=self._codec, compression_level=self._level, use_dictionary=["file_path"]
-        )
-        parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
+        with self._discard_on_error():
+            parquet = self._parquet or self._open_parquet(
+                _WRITE_SCHEMA, compression=self._codec, compression_level=self._level, use_dictionary=["file_path"]
+            )
+            parquet.write_table(_table(self._buffer), row_group_size=_ROW_GROUP_ROWS)
         self._buffer, self._buffered, self._path_bytes = [], 0, 0
 
 

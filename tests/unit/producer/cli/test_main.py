@@ -139,6 +139,11 @@ class TestHelp:
         assert "Example" in result.stdout
         assert f"icefleet {name}" in result.stdout.split("Example", 1)[1]
 
+    def test_no_line_is_cut_off(self, run: Run) -> None:
+        shown = run("--help", COLUMNS="60").stdout
+        assert not re.search(r"\.\.\.$", shown.partition("Commands:")[2], re.MULTILINE)
+        assert "reading it at" in shown
+
     def test_options_are_described(self) -> None:
         context = click.Context(main)
         for name in COMMANDS:
@@ -586,7 +591,7 @@ class TestConvert:
         catalog.faults.extend([lose] * 2)
         result = run("convert", "db.t")
         assert result.exit_code == 1
-        assert "db.t: failed — Other writers were faster 1 times: nothing was committed" in result.stdout
+        assert "db.t: failed — Other writers were faster 1 time: nothing was committed" in result.stdout
         result = run("convert", "db.t", "--json")
         assert result.exit_code == 1
         assert (only_json(result)["status"], only_json(result)["snapshot_id"]) == ("failed", None)
@@ -911,9 +916,10 @@ class TestJobs:
         holder = Holder(
             unit=3, partition="p=[a]", worker="w@host", since=0.0, seen=9.0, silent=2.4, files_done=40, files=96
         )
-        now = Progress(Status.STAGING, 1, 2, files_done=44, files=100, holders=(holder,))
+        now = Progress(Status.STAGING, 1, 2, files_done=44, files=100, holders=(holder,), problem="tried again: [x]")
         show_progress(ENDED, now)
-        first, second = capsys.readouterr().out.splitlines()
+        first, problem, second = capsys.readouterr().out.splitlines()
+        assert problem == "  tried again: [x]"
         assert first == f"{ENDED}: staging, 1 of 2 units, 44 of 100 files"
         assert second.startswith("  unit 3 (p=[a]): w@host since ")
         assert ", 40 of 96 files, last seen at " in second

@@ -1,10 +1,19 @@
-"""Where files of a table may lie, however their paths are spelt."""
+"""Where files of a table may lie, however their paths are spelt; how they are written."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from producer.common.storage import TableLocations
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from producer.common.storage import TableLocations, write_file
+
+
+def test_a_full_disk_is_named_by_the_file(tmp_path: Path) -> None:
+    (tmp_path / "record.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"No space left on device.*{tmp_path}/record.json"):
+        write_file(PyArrowFileIO(), f"{tmp_path.as_uri()}/record.json", b"x")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pyiceberg.exceptions import ForbiddenError, OAuthError, UnauthorizedError
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.iceberg.catalog import open_catalog, open_table, table_names
+from producer.iceberg.catalog import open_catalog, open_table, storage_hint, table_names
 from tasks.testing import StreamTable
 
 
@@ -186,6 +186,49 @@ def test_a_type_that_nobody_knows_is_corrupt(stream: StreamTable) -> None:
     with_column(stream, "variante")
     with pytest.raises(Corrupt, match=r"^The metadata of db\.t cannot be read: .*'variante'"):
         open_table("default", "db.t")
+
+
+def move_metadata(catalog: InMemoryCatalog, location: str) -> None:
+    with catalog.engine.begin() as connection:
+        connection.exec_driver_sql("update iceberg_tables set metadata_location = ?", (location,))
+
+
+@pytest.mark.parametrize(
+    "name", ["Strange", "nowhere.Strange", "pyiceberg.io.pyarrow.Strange", "pyiceberg.io.fsspec.FsspecFileIO"]
+)
+def test_a_file_access_that_cannot_be_loaded(
+    stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is not the table that is wrong."""
+    monkeypatch.delitem(sys.modules, "pyiceberg.io.fsspec", raising=False)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    catalog.properties["py-io-impl"] = name
+    says = r"^The files of db\.t cannot be accessed here: set py-io-impl .*, or install the extra .*\.$"
+    with pytest.raises(Refused, match=says) as refused:
+        open_table("default", "db.t")
+    assert refused.value.reason == Reason.CONFIGURATION
+
+
+def test_a_storage_that_nothing_installed_reads(stream: StreamTable, catalog: InMemoryCatalog) -> None:
+    move_metadata(catalog, "strange://lake/m.json")
+    says = r"^The files of db\.t cannot be accessed here: .*URI: strange\)"
+    with pytest.warns(UserWarning, match="strange"), pytest.raises(Refused, match=says):
+        open_table("default", "db.t")
+
+
+def test_an_object_store_that_does_not_answer(
+    stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move_metadata(catalog, "s3://lake/m.json")
+    endpoint = "http://127.0.0.1:1"
+    secrets = {"s3.access-key-id": "me", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
+    catalog.properties.update(secrets | {"s3.endpoint": endpoint})
+    with pytest.raises(OSError, match="lake") as error:
+        open_table("default", "db.t")
+    assert storage_hint(error.value) == ": check that the storage runs, and s3.endpoint (not configured here)"
+    monkeypatch.setenv("PYICEBERG_CATALOG__FAR__S3__ENDPOINT", endpoint)
+    assert storage_hint(error.value).endswith(f"and s3.endpoint ({endpoint} for catalog 'far')")
+    assert storage_hint(OSError("gone")) == ""
 
 
 def test_metadata_that_is_missing(stream: StreamTable) -> None:

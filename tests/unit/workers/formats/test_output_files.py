@@ -24,6 +24,13 @@ from workers.model.units import Sizes
 _SCHEMA = Schema(*(NestedField(number, f"c{number}", LongType(), required=False) for number in (1, 2, 3)))
 
 
+def test_a_full_disk_is_named_by_the_note(tmp_path: Path) -> None:
+    (tmp_path / "journal-0-0").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as error:
+        Journal(PyArrowFileIO(), f"{tmp_path.as_uri()}/journal").note(0, 0, "file:///lake/a.parquet")
+    assert error.value.filename == f"{tmp_path.as_uri()}/journal-0-0"
+
+
 @pytest.mark.parametrize(("strategy", "bounded"), [(Strategy.SORT, {2}), (Strategy.ZORDER, set())])
 def test_columns_that_rows_are_sorted_by_keep_bounds(tmp_path: Path, strategy: Strategy, bounded: set[int]) -> None:
     unit = rewrite_unit(

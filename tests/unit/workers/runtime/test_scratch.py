@@ -34,6 +34,13 @@ def test_a_root_that_is_missing_is_made(tmp_path: Path) -> None:
         assert folder.exists()
 
 
+def test_a_root_that_cannot_be_used_is_named_with_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    says = rf"No scratch folder can be made in {tmp_path}/file/x \(Not a directory\): have ICEFLEET_SCRATCH_DIR name "
+    with pytest.raises(NotADirectoryError, match=says), scratch(tmp_path / "file" / "x"):
+        pass
+
+
 def test_leftovers_of_dead_processes_go_and_nothing_else(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
