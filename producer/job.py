@@ -44,6 +44,8 @@ class Progress:
     holders: tuple[Holder, ...] = ()
     #: The current work, such as ``day=2024-05-01: 3/7 files``; empty if unknown.
     detail: str = ""
+    #: Why a step is tried again; None if none has failed lately.
+    problem: str | None = None
 
 
 class Job:
@@ -91,14 +93,15 @@ class Job:
         """
         if (report := self.report()) is not None:
             return Progress(report.status, report.units, report.units)
+        problem = self._registry.problem(self.id)
         try:
             plan = self._store.latest_plan()
         except IcefleetError:
             if self._registry.knows(self.id):
-                return Progress(Status.QUEUED)  # the fleet reports what is wrong with the table
+                return Progress(Status.QUEUED, problem=problem)  # the fleet reports what is wrong with the table
             raise
         if plan is None:
-            return Progress(Status.QUEUED)
+            return Progress(Status.QUEUED, problem=problem)
         ended = self._store.at(plan).outcomes(plan.units)
         done, units = len(ended), len(plan.units)
         left = [unit for unit in plan.units if unit.number not in ended]
@@ -107,7 +110,8 @@ class Job:
         files_done = sum(unit.files for unit in plan.units if unit.number in ended)
         files_done += sum(holder.files_done for holder in holders)
         status = Status.STAGING if pending else Status.COMMITTING
-        return Progress(status, done, units, files_done, sum(unit.files for unit in plan.units), holders)
+        files = sum(unit.files for unit in plan.units)
+        return Progress(status, done, units, files_done, files, holders, problem=problem)
 
     @property
     def status(self) -> Status:
@@ -153,7 +157,7 @@ class Job:
             if now.status.ended:
                 return self._saved_report()
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self.id} is still {now.status} after {timeout} seconds.")
+                raise TimeoutError(f"{self.id} is still {now.status} after {timeout} s.")
             if now.status is Status.QUEUED:
                 self._enqueue_if_lost()
             time.sleep(0.5)

@@ -60,7 +60,12 @@ send_heartbeats(settings)
 #: The statuses of a job whose last task ends as FAILURE.
 _UNSUCCESSFUL: Final = frozenset({Status.FAILED, Status.PARTIAL, Status.REFUSED})
 
-_OPTIONS: Final = {"base": DeliveredTask, "bind": True, "retry_policy": RetryPolicy.of(settings)}
+_OPTIONS: Final = {
+    "base": DeliveredTask,
+    "bind": True,
+    "retry_policy": RetryPolicy.of(settings),
+    "registry": JobRegistry(settings),
+}
 _PARSE_UNIT: Final = staticmethod(partial(parse_message, UnitMessage))
 _PARSE_COMMIT: Final = staticmethod(partial(parse_message, CommitMessage))
 #: A unit's lease is dropped for a child that was killed.

@@ -23,6 +23,7 @@ _DAY = 86_400
 _PREFIX = "icefleet"
 _RECENT = 1000  # jobs kept in the list
 _PLANNING = 300  # seconds that planning may take
+_PROBLEM = 120  # seconds, more than between two attempts
 
 #: Delete a key only if it still holds the given value.
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -116,6 +117,15 @@ class JobRegistry(FleetRedis):
         except Corrupt as error:  # storage and the table's history have the result too
             log.warning("%s", error)
             return None
+
+    def save_problem(self, job: str, problem: str) -> None:
+        """Save why a step of a job is tried again, until the next attempt has had its time."""
+        if self:
+            self._redis.set(f"{_PREFIX}:problem:{job}", problem, ex=_PROBLEM)
+
+    def problem(self, job: str) -> str | None:
+        """Return why a step of a job is tried again, or None if no step has failed lately."""
+        return cast("str | None", self._redis.get(f"{_PREFIX}:problem:{job}")) if self else None
 
     def jobs(self) -> list[tuple[str, float]]:
         """Return recent jobs with the times of their submission, newest first."""

@@ -55,7 +55,7 @@ class JobLine:
     started: float | None
     #: Seconds from then to its end, or to now.
     seconds: float | None
-    #: Why it ended as it did, or why its state is unknown.
+    #: Why it ended as it did, why a step of it is tried again, or why its state is unknown.
     reason: str | None
 
     @classmethod
@@ -70,6 +70,7 @@ class JobLine:
                 now = job.progress()
                 status, done, units = str(now.status), now.done, now.units
                 seconds = round(time.time() - job.name.submitted, 1) if job.name.submitted else None
+                reason = now.problem
         except IcefleetError as error:
             status, reason = UNKNOWN, str(error)
         name = job.name
@@ -215,6 +216,8 @@ def show_progress(job: str, now: Progress) -> None:
     shares = [f"{now.done:,} of {count_text(now.units, 'unit')}"] if now.units else []
     shares += [f"{now.files_done:,} of {count_text(now.files, 'file')}"] if now.files else []
     render.out.print(escape(", ".join([f"{job}: {now.status}", *shares])))
+    if now.problem:
+        render.out.print(f"  {escape(now.problem)}")
     for holder in now.holders[: render.MAX_ROWS]:
         render.out.print(f"  {escape(_holder_text(holder))}")
 

@@ -163,7 +163,8 @@ class Bar:
         """Update the bar with the progress of a job."""
         waited = time.monotonic() - self._since
         unserved = now.status is Status.QUEUED and waited > _QUEUED_HINT_SECONDS
-        self.update(now.done, now.units, "queued: is a worker running?" if unserved else now.detail or now.status)
+        hint = "queued: is a worker running?" if unserved else now.detail or now.status
+        self.update(now.done, now.units, now.problem or hint)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from celery import Celery, Task
@@ -13,14 +14,16 @@ from celery.exceptions import InvalidTaskError, TaskPredicate
 from celery.utils.time import get_exponential_backoff_interval
 from celery.worker.strategy import default
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from redis.exceptions import RedisError
 
 from producer.broker.queue import LOCATION
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import redact
 from producer.model import codec as versions
 from tasks.messaging.base_task import RETRY_EVENT, RedactedTask, Unfinished, Unsuccessful
 from tasks.messaging.lease import HeldByAnother
-from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy
+from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class DeliveredTask(RedactedTask):
     #: Parses a message's arguments, or refuses them.
     parse: Callable[[Mapping[str, Any]], Any]
     retry_policy: RetryPolicy
+    registry: JobRegistry
     #: Ends the job or the unit of an order, given the task, the order and the last error; returns the task's result.
     abort: Callable[[Task, Any, BaseException], str]
 
@@ -102,6 +106,9 @@ class DeliveredTask(RedactedTask):
             if order is None:  # the job is unknown
                 raise error
             return type(self).abort(self, order, error)
+        if order is not None:
+            with suppress(RedisError):  # it is only shown
+                self.registry.save_problem(order.job, redact(f"tried again: {reason_of(error)}"))
         pause = get_exponential_backoff_interval(1, self.request.retries, _MAX_RETRY_SECONDS, full_jitter=True)
         headers = {**_headers(self), HEADER: failures.model_dump()}
         raise self.retry(exc=error, countdown=pause, throw=False, headers=headers) from error

@@ -6,6 +6,7 @@ step of theirs raises each time it is called.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +20,10 @@ from pyiceberg.exceptions import RESTError
 
 from producer.broker.queue import QUEUES, Messenger
 from producer.broker.registry import JobRegistry
+from producer.cli.jobs import JobLine
 from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.settings import Settings
+from producer.job import Job
 from producer.model.job import Request, Status
 from tasks import app as application
 from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy, is_transient
@@ -181,6 +184,30 @@ def test_the_job_ends(step: str, kind: str, fleet: Fleet, stream: StreamTable, m
         fleet.run(100)
     if not committed or is_transient(ERRORS[kind]()):
         assert unreferenced(stream.table) == set()
+
+
+def test_a_job_that_is_tried_again_says_why(fleet: Fleet, stream: StreamTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, registry = Request.new("db.t"), JobRegistry(fleet.settings)
+    kind = type(application.app.tasks["icefleet.plan"])
+    monkeypatch.setattr(kind, "retry_policy", RetryPolicy(2, 3600.0))
+    monkeypatch.setattr(kind, "registry", registry)
+    seen: list[tuple[str, str | None]] = []
+
+    def fault(*_: Any) -> Any:
+        line = JobLine.of(Job(request.job, fleet.settings))
+        seen.append((line.status, line.reason))
+        fleet.jobs.wait(2000)
+        raise OSError(errno.ENOSPC, "No space left on device", "/lake/record.json")
+
+    monkeypatch.setattr(STEPS["note the plan"], fault)
+    registry.enqueue(request)
+    Messenger(fleet.settings).plan(request)
+    fleet.run()
+    error = "OSError: [Errno 28] No space left on device: '/lake/record.json'"
+    assert seen == [("queued", None), *[("queued", f"tried again: {error}")] * 2]
+    report = registry.report(request.job)
+    assert report is not None
+    assert report.reason == f"Planning failed: {error}"
 
 
 class TestRetryPolicy:
