@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import click
 from celery import Celery, bootsteps
@@ -20,10 +20,12 @@ from celery.beat import EmbeddedService
 from celery.schedules import schedstate, schedule
 from celery.signals import worker_shutting_down
 from kombu.entity import Exchange, Queue
+from kombu.transport import TRANSPORT_ALIASES
 from kombu.utils.url import parse_url
 
 from producer.broker.application import Application
-from producer.broker.queue import QUEUES, SWEEP
+from producer.broker.connections import is_away
+from producer.broker.queue import QUEUES, SWEEP, Messenger
 from producer.common.errors import Reason, Refused
 from producer.common.redaction import redact_logs
 from producer.common.settings import Settings
@@ -41,8 +43,13 @@ class Interval(schedule):
         return schedstate(is_due=True, next=self.seconds) if state.next > self.seconds else state
 
 
+#: Seconds after which a sweep that no worker took is dropped. Much longer than between two sweeps: the clocks of
+#: machines may differ by minutes.
+_SWEEP_EXPIRES: Final = 3600
+
 redact_logs()
 settings = Settings.load()
+TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "tasks.messaging.transport:Transport"))
 
 app = Application(
     "icefleet", broker=settings.broker_url or "memory://", task_cls="tasks.messaging.base_task:RedactedTask"
@@ -78,7 +85,11 @@ app.conf.update(
     task_send_sent_event=False,  # the messenger sends that of a job; a sweep sends events if it finds something
     task_track_started=True,
     beat_schedule={
-        "sweep": {"task": SWEEP, "schedule": Interval(settings.sweep_seconds), "options": {"queue": QUEUES[SWEEP]}},
+        "sweep": {
+            "task": SWEEP,
+            "schedule": Interval(settings.sweep_seconds),
+            "options": {"queue": QUEUES[SWEEP], "expires": _SWEEP_EXPIRES},
+        },
     },
 )
 
@@ -95,6 +106,12 @@ class EmbeddedBeat(bootsteps.StartStopStep):
     def create(self, worker: Any) -> Any:
         """Create the scheduler; one in memory is enough for one schedule."""
         return EmbeddedService(worker.app, thread=True, scheduler_cls="celery.beat:Scheduler")
+
+    def stop(self, worker: Any) -> None:
+        """Stop the scheduler; the worker does not wait for it, since it may be waiting for the broker."""
+        self.obj.service.stop()
+
+    terminate = stop
 
 
 def embed_beat(app: Celery) -> None:
@@ -129,7 +146,16 @@ def run_command(app: Celery, arguments: Sequence[str]) -> int:
 
     ``app.start`` and ``app.worker_main`` read the environment first: where ``APP`` is set, which is common, they run
     another application.
+
+    Raises:
+        Refused: The address of the broker is wrong. Celery waits for a broker that is away.
     """
+    try:
+        Messenger(settings).check()
+    except Refused as error:
+        if not is_away(error):
+            raise
+        click.echo(f"{error} Waiting for it.", err=True)
     from celery.bin.base import CLIContext  # imports Flower, if that is installed
     from celery.bin.celery import celery
 

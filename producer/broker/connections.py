@@ -30,7 +30,7 @@ _SENDERS: Final = 10
 _TIMEOUT: Final = 5
 
 _lock = threading.Lock()
-_open: dict[tuple[str, str], Any] = {}
+_open: dict[tuple[Callable[[str], Any], str], Any] = {}
 #: Connections of the parent of a forked process: never closed here, since the server would close them for the parent.
 _inherited: list[Any] = []
 
@@ -53,12 +53,12 @@ class Sender:
         self.producers: ProducerPool = ProducerPool(connections=connections, limit=_SENDERS)  # type: ignore[no-untyped-call]
 
     def ping(self) -> None:
-        """Check that the broker answers."""
+        """Check that the broker answers and, if it is Redis, takes writes."""
         with self.producers.acquire(block=True) as producer:  # type: ignore[no-untyped-call]
             connection = producer.connection
             connection.ensure_connection(max_retries=1, interval_start=0.2, interval_max=0.2, timeout=_TIMEOUT)
             if self.on_redis:
-                connection.default_channel.client.ping()
+                check_writes(connection.default_channel.client)
 
     def send(self, name: str, **options: Any) -> None:
         """Send a task."""
@@ -78,13 +78,42 @@ def sender_to(url: str) -> Sender:
 
 def redis_at(url: str) -> redis.Redis:
     """Return the client of a Redis."""
+    return _shared("Redis", url, _connect)
 
-    def connect(url: str) -> redis.Redis:
-        import redis
 
-        return redis.Redis.from_url(url, decode_responses=True, socket_connect_timeout=_TIMEOUT, socket_timeout=10)
+def check_redis(url: str) -> None:
+    """Check once that a Redis answers: the client of :func:`redis_at` would wait for many TLS handshakes in a row.
 
-    return _shared("Redis", url, connect)
+    Raises:
+        Refused: It does not answer; the sentence names the likely cause.
+    """
+    client = _shared("Redis", url, _connect_once)
+    from redis.exceptions import RedisError
+
+    try:
+        client.ping()
+    except RedisError as error:
+        raise connection_error(url, error, what="Redis") from error
+
+
+def check_writes(client: redis.Redis) -> None:
+    """Check that a Redis takes writes: a replica and one whose memory is full answer a PING all the same."""
+    client.set("icefleet:check", "", ex=1)
+
+
+def _connect(url: str, timeout: int = 10, **options: Any) -> redis.Redis:
+    import redis
+
+    return redis.Redis.from_url(
+        url, decode_responses=True, socket_connect_timeout=_TIMEOUT, socket_timeout=timeout, **options
+    )
+
+
+def _connect_once(url: str) -> redis.Redis:
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    return _connect(url, _TIMEOUT, retry=Retry(NoBackoff(), 0))
 
 
 class FleetRedis:
@@ -101,14 +130,14 @@ class FleetRedis:
         return redis_at(self._url)
 
 
-def _shared(kind: str, url: str, make: Callable[[str], T]) -> T:
+def _shared(what: str, url: str, make: Callable[[str], T]) -> T:
     with _lock:
-        if (kind, url) not in _open:
+        if (make, url) not in _open:
             try:
-                _open[kind, url] = make(url)
+                _open[make, url] = make(url)
             except ImportError as error:
-                raise connection_error(url, error, what=kind) from error
-        found: T = _open[kind, url]
+                raise connection_error(url, error, what=what) from error
+        found: T = _open[make, url]
         return found
 
 
@@ -122,8 +151,8 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-#: Signs of a cause in an error's text, and the sentence about it; the first that is found counts.
-_CAUSES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+#: Signs in an error's text, and the sentence about their cause; the first that is found counts. Of a wrong address:
+_WRONG: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (
         ("certificate_verify_failed", "certificate verify failed"),
         "its certificate is not trusted: name the authority that signed it with ssl_ca_certs=… in the address, and the "
@@ -139,16 +168,27 @@ _CAUSES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     ),
     (("no permissions", "noperm"), "the user lacks rights: deploy/users.acl has those that Icefleet needs"),
     (("db index is out of range",), "it has no database of the number at the address's end: 0 is always there"),
+    (("no such transport",), "no broker goes by that scheme: write an address such as redis://localhost:6379/0"),
+)
+#: Of a Redis that refuses writes.
+_NO_WRITES: Final = (
+    (("misconf",), "it cannot save to its disk: free some space there, or let it write there, as its own log says"),
+    (
+        ("read only replica", "unblocked", "link with master is down"),
+        "it is a replica: name its master in the address, or make it one with REPLICAOF NO ONE",
+    ),
+    (("used memory > 'maxmemory'",), "its memory is full: raise maxmemory, or keep nothing else in this Redis"),
+    (("noreplicas",), "it has fewer replicas than its min-replicas-to-write: start them"),
+)
+#: Of one that is away.
+_AWAY: Final = (
     (("loading",), "it is loading its data: try again in a moment"),
     (
         ("name or service not known", "nodename nor servname", "name resolution", "no address associated"),
         "no host of that name is known here: check the name, or the DNS of this machine",
     ),
-    (("refused",), "nothing listens there: is it running, at this port and on this address (bind in redis.conf)?"),
-    (("no such transport",), "no broker goes by that scheme: write an address such as redis://localhost:6379/0"),
+    (("refused",), "nothing listens there: is it running, at this port, and bound to this address?"),
 )
-_SPEAKS_NO_TLS: Final = "it seems to speak no TLS at this port: write redis://, or name its port for TLS"
-_SPEAKS_TLS: Final = "it closes the connection unasked: if it speaks TLS at this port, write rediss://"
 _SILENT: Final = "nothing came back in time: does a firewall drop connections, is it the right address?"
 
 
@@ -164,9 +204,22 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
             f"The {what} at {redact(url)} needs the package {package}, which is not installed here: install {install}.",
         )
     messages = list(dict.fromkeys(_messages(error)))
-    detail = next((text for text in messages if text), type(error).__name__).rstrip(".")
-    cause = _likely_cause(url, messages)
-    return Refused(Reason.BROKER, f"The {what} at {redact(url)} does not answer: {cause} ({detail}).")
+    detail = next((line for line in messages if line), type(error).__name__).rstrip(".")
+    text = " ".join(messages).lower()
+    wrong, no_writes = _find(_WRONG, text), why_no_writes(error)
+    state = "takes no writes" if no_writes else "does not answer"
+    cause = wrong or no_writes or _find(_AWAY, text) or _guess(url, text)
+    return Refused(Reason.BROKER, f"The {what} at {redact(url)} {state}: {cause} ({detail}).")
+
+
+def is_away(error: Refused) -> bool:
+    """Return whether a :func:`connection_error` is about a broker that may come back: its address is not wrong."""
+    return error.reason is Reason.BROKER and not any(cause in str(error) for _, cause in _WRONG)
+
+
+def why_no_writes(error: BaseException) -> str | None:
+    """Return why a Redis takes no writes and what to do, or None for any other error."""
+    return _find(_NO_WRITES, " ".join(_messages(error)).lower())
 
 
 def _distribution(url: str, package: str) -> str:
@@ -177,19 +230,19 @@ def _distribution(url: str, package: str) -> str:
     return f"celery[{scheme}]" if scheme in (metadata("celery").get_all("Provides-Extra") or ()) else package
 
 
-def _likely_cause(url: str, messages: list[str]) -> str:
-    text = " ".join(messages).lower()
-    for signs, cause in _CAUSES:
-        if any(sign in text for sign in signs):
-            return cause
-    secure = url.startswith("rediss://")
-    if secure and any(sign in text for sign in ("ssl", "tls", "timeout", "timed out", "reset", "closed")):
-        return _SPEAKS_NO_TLS
-    if "reset by peer" in text or "closed" in text:
-        return _SPEAKS_TLS
-    if "timeout" in text or "timed out" in text:
-        return _SILENT
-    return "is it running?"
+def _find(causes: tuple[tuple[tuple[str, ...], str], ...], text: str) -> str | None:
+    return next((cause for signs, cause in causes if any(sign in text for sign in signs)), None)
+
+
+def _guess(url: str, text: str) -> str:
+    scheme = url.partition("://")[0]
+    silent = "timeout" in text or "timed out" in text
+    broken = "reset by peer" in text or "closed" in text
+    if scheme in ("rediss", "amqps") and (silent or broken or "ssl" in text or "tls" in text):
+        return f"it seems to speak no TLS at this port: write {scheme[:-1]}://, or name its port for TLS"
+    if broken:
+        return f"it closes the connection unasked: if it speaks TLS at this port, write {scheme}s://"
+    return _SILENT if silent else "is it running?"
 
 
 def _messages(error: BaseException | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ import logging
 from contextlib import suppress
 from typing import cast
 
-from producer.broker.connections import FleetRedis, connection_error
+from producer.broker.connections import FleetRedis, check_redis
 from producer.common.errors import Corrupt, Newer
 from producer.common.settings import Settings
 from producer.model.codec import decode, encode
@@ -43,15 +43,8 @@ class JobRegistry(FleetRedis):
         Raises:
             Refused: It does not answer; the sentence names the likely cause.
         """
-        if not self:
-            return
-        client = self._redis  # says what to install if there is no client
-        from redis.exceptions import RedisError
-
-        try:
-            client.ping()
-        except RedisError as error:
-            raise connection_error(self._url, error, what="Redis") from error
+        if self:
+            check_redis(self._url)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import sys
 
 import click
 
-from producer.broker.queue import Messenger
 from producer.common.errors import Reason, Refused
 
 
@@ -27,7 +26,6 @@ def beat(options: tuple[str, ...]) -> None:
     settings = Settings.load()
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: beat needs a broker to send to.")
-    Messenger(settings).check()
 
     # The application takes its settings from the environment when it is imported.
     from tasks.application import app, run_command, state_folder

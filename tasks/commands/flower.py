@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 
-from producer.broker.queue import Messenger
 from producer.common.errors import Reason, Refused
 
 #: Defaults of Flower's options; its variables, its file and the command line override them.
@@ -43,7 +42,6 @@ def flower(options: tuple[str, ...]) -> None:
     if settings.local:
         raise Refused(Reason.CONFIGURATION, "ICEFLEET_BROKER_URL is not set: Flower needs a broker to listen to.")
     _configure(options)
-    Messenger(settings).check()
 
     from tasks.application import app, run_command  # takes its settings from the environment when it is imported
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import click
 
-from producer.broker.queue import COMMIT, PLAN, QUEUES, STAGING, Messenger
+from producer.broker.queue import COMMIT, PLAN, QUEUES, STAGING
 from producer.common.errors import Reason, Refused
 
 # Looked for and not imported: `icefleet --help` lists this command and does not wait for what it needs.
@@ -57,7 +57,6 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
     unknown = [queue for queue in queues.split(",") if queue not in QUEUES.values()]
     if unknown:
         raise Refused(Reason.USAGE, f"There is no queue {unknown[0]!r}; there are {', '.join(QUEUES.values())}.")
-    Messenger(settings).check()
     serves = [queue for queue in QUEUES.values() if queue in queues.split(",")]
     stages = bool(set(serves) & {QUEUES[task] for task in STAGING.values()})
     if stages:

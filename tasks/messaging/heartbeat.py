@@ -23,7 +23,7 @@ from celery.signals import task_received, worker_ready, worker_shutdown
 from celery.worker import state
 from celery.worker.request import Request
 
-from producer.broker.connections import is_redis, redis_at
+from producer.broker.connections import connection_error, is_redis, redis_at
 from producer.broker.leases import expire_lease
 from producer.broker.queue import QUEUES, STAGING, job_of_unit
 from producer.common.settings import Settings
@@ -215,7 +215,8 @@ class Heartbeat:
                 if due:
                     recovery.scan()
             except redis.RedisError as error:
-                log.warning("the worker cannot send its heartbeat: %s", error)
+                reason = connection_error(self._settings.broker_url, error)
+                log.warning("the worker cannot send its heartbeat: %s", reason)
             except Exception:  # this thread has to live as long as the worker
                 log.warning("the deliveries of dead workers cannot be recovered", exc_info=True)
             if self._wake.wait(max(next_beat - time.monotonic(), 0.0)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -107,6 +109,14 @@ class TestHints:
 
     def test_tls_where_there_is_none(self, locked: int) -> None:
         self.says(f"rediss://:correct-horse@127.0.0.1:{locked}/0", "it seems to speak no TLS at this port")
+
+    def test_a_server_that_is_silent_is_asked_once(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"rediss://127.0.0.1:{silent.getsockname()[1]}/0"
+            started = time.monotonic()
+            with pytest.raises(Refused, match="it seems to speak no TLS at this port: write redis://"):
+                JobRegistry(Settings(_env_file=None, broker_url=url)).check()
+        assert time.monotonic() - started < 9
 
     def test_no_tls_where_there_is_some(self, encrypted: int) -> None:
         self.says(f"redis://127.0.0.1:{encrypted}/0", "if it speaks TLS at this port, write rediss://")

@@ -155,6 +155,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         (),
     ),
     "tasks/messaging/base_task.py": (),
+    "tasks/messaging/transport.py": (),
     "tasks/commands/flower.py": ("flower",),
     "tests": ("worker", "demo", "flower", "test"),
     "bench": ("worker", "demo", "bench"),
@@ -212,8 +213,8 @@ def test_the_transport_of_redis_is_declared() -> None:
 
 def test_what_needs_no_extra_loads_nothing_of_one() -> None:
     """Flower and beat start with their own extra; what they load may not come from the one of workers."""
-    loads = "tasks.application, tasks.commands.beat, tasks.commands.flower, tasks.messaging.base_task"
-    code = f"import sys, {loads}; print(*sys.modules)"
+    loads = ["application", "commands.beat", "commands.flower", "messaging.base_task", "messaging.transport"]
+    code = f"import sys, {', '.join(f'tasks.{name}' for name in loads)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "py4j", "pandas", "psutil", "workers", "tornado"}
@@ -284,6 +285,7 @@ def test_units_drain_and_are_capped(unit: Path) -> None:
     assert options["KillSignal"] == "SIGTERM"
     assert options["KillMode"] == "mixed"
     assert options["MemoryMax"]
+    assert (options["StartLimitIntervalSec"], options["RestartPreventExitStatus"]) == ("0", "2")
     if " worker " in options["ExecStart"]:
         assert int(options["TimeoutStopSec"]) >= Settings.model_fields["shutdown_seconds"].default + 30
 

@@ -77,7 +77,7 @@ _STOP_SECONDS: Final = 5.0
 
 
 def session(budget: Budget, spill: Path | None = None) -> SparkSession:
-    """Return the session of this process; a new one if there is none, its JVM has died, or the budget has changed.
+    """Return the session of this process; a new one if there is none, its JVM or folder is lost, or the budget changes.
 
     The JVM starts quietly: its output and that of Python workers goes to a file beside the spilled data.
 
@@ -91,7 +91,7 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
     global _current
     with _lock:
         if _current is not None:
-            if _current.pid == os.getpid() and _current.budget == budget and _alive(_current.spark):
+            if _current.pid == os.getpid() and _current.budget == budget and _alive(_current):
                 return _current.spark
             close()
         folder = process_folder(spill)
@@ -137,6 +137,8 @@ def end() -> None:
     """End the JVM at once, also one that is being started: this process is about to end without ``atexit``."""
     # Other threads may be talking to the JVM. py4j logs their broken connections with the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
+    if _current is not None:  # a thread of PySpark reads from the JVM, and would print its traceback
+        _current.spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     started = psutil.Process().children(recursive=True)
     for stop in (psutil.Process.terminate, psutil.Process.kill):
         for process in filter(_is_running, started):
@@ -268,11 +270,12 @@ def _hides(entry: str) -> bool:
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve().parent != _ROOT / _PACKAGE
 
 
-def _alive(spark: SparkSession) -> bool:
+def _alive(current: _Current) -> bool:
     from py4j.protocol import Py4JError
 
     try:
-        return bool(spark.sparkContext.defaultParallelism)  # asks the JVM, which refuses when its context is stopped
+        # The JVM refuses when its context is stopped, and cannot spill when systemd-tmpfiles has deleted its folder.
+        return bool(current.spark.sparkContext.defaultParallelism) and any(current.folder.glob("blockmgr-*"))
     except (Py4JError, OSError, AttributeError):
         return False
 

@@ -36,3 +36,8 @@ def test_a_worker_waits_for_its_broker_without_limit() -> None:
 def test_sweeps_go_on_when_the_clock_is_set_back(last_run: timedelta, due: bool) -> None:
     interval = maybe_schedule(app.conf.beat_schedule["sweep"]["schedule"], app=app)
     assert interval.is_due(app.now() + last_run).is_due is due
+
+
+def test_a_sweep_expires_that_nobody_takes() -> None:
+    """Hours of them would run one after another; but clocks of machines may differ by minutes."""
+    assert 900 < app.conf.beat_schedule["sweep"]["options"]["expires"] <= 3600

@@ -1,4 +1,4 @@
-"""Connections: a package that a broker needs and that is missing is named, with what to install."""
+"""Connections: what an error says of a broker that cannot be used."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+
+from producer.broker.connections import connection_error, is_away
 
 #: Hides a package from a process, as if it were not installed, and enqueues a table.
 ENQUEUE = """
@@ -45,3 +47,27 @@ def test_a_missing_package(package: str, broker: str, board: str, says: str) -> 
     assert done.stdout.startswith(f"configuration: {says}")
     extra = "celery[mongodb]." if package == "pymongo" else "celery[redis], which icefleet requires."
     assert done.stdout.rstrip().endswith(f": install {extra}")
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "says"),
+    [
+        ("amqp://h//", "Connection refused", "nothing listens there: is it running, at this port, and bound"),
+        ("amqp://h//", "Socket closed", "if it speaks TLS at this port, write amqps://"),
+        ("amqps://h//", "timed out", "it seems to speak no TLS at this port: write amqp://"),
+        ("rediss://h/0", "[SSL] record layer failure", "it seems to speak no TLS at this port: write redis://"),
+        ("redis://h/0", "Connection reset by peer", "if it speaks TLS at this port, write rediss://"),
+        ("redis://h/0", "timed out", "nothing came back in time"),
+        ("redis://h/0", "NOREPLICAS Not enough good replicas to write.", "takes no writes: it has fewer replicas"),
+    ],
+)
+def test_a_hint_fits_the_broker(url: str, text: str, says: str) -> None:
+    error = connection_error(url, OSError(text))
+    assert says in str(error)
+    assert "redis.conf" not in str(error)
+    assert is_away(error)
+
+
+def test_waiting_does_not_mend_a_wrong_address() -> None:
+    for problem in (OSError("invalid username-password pair"), KeyError("No such transport: x"), ImportError(name="x")):
+        assert not is_away(connection_error("redis://h/0", problem))

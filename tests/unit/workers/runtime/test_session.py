@@ -1,8 +1,10 @@
-"""The Spark session of a process that ends."""
+"""The Spark session of a process: started anew when it cannot be used, ended without a word."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,26 @@ import psutil
 import pytest
 from py4j import java_gateway
 
+from tests.support.repository import REPOSITORY
 from workers.runtime import session
+
+#: Warms a session whose folder is deleted, and ends it as a worker's child does.
+LIVES = """
+import shutil, sys, time
+from pathlib import Path
+from workers.runtime import session
+from workers.runtime.machine import Budget, Machine
+
+budget, spill = Budget.of(Machine.detect(), cores=1, heap_mb=512), Path(sys.argv[1])
+first = session.session(budget, spill)
+assert session.session(budget, spill) is first
+for folder in spill.glob("*/blockmgr-*"):
+    shutil.rmtree(folder)
+session.warm(budget, spill)
+assert session.session(budget, spill) is not first
+session.end()
+time.sleep(1)
+"""
 
 
 @pytest.fixture
@@ -37,3 +58,13 @@ def test_connections_to_the_jvm_break_without_a_word(
     root.handle(broken)
     root.handle(own)
     assert [record.pathname for record in caplog.records] == [java_gateway.__file__, __file__]
+
+
+@pytest.mark.spark
+def test_a_session_without_its_folder_is_replaced_and_ends_without_a_word(tmp_path: Path) -> None:
+    """systemd-tmpfiles deletes what is old in /tmp; PySpark would print that its connection to the JVM is broken."""
+    command = [sys.executable, "-c", LIVES, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

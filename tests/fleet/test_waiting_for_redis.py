@@ -1,0 +1,139 @@
+"""A Redis that is away when the fleet starts, or that takes no writes for a while: workers and beat wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+from kombu.connection import Connection
+from kombu.entity import Exchange, Queue
+
+from producer.common.errors import Refused
+from tests.fleet.composefile import free_port
+from tests.fleet.conftest import SMALL
+from tests.fleet.localfleet import LocalFleet
+
+pytestmark = [pytest.mark.fleet, pytest.mark.redis]
+
+PARTS = ("committer", "beat")
+
+
+@pytest.fixture(scope="module")
+def fleet(redis_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """A committer and beat, which are started before their Redis."""
+    with LocalFleet(tmp_path_factory.mktemp("waiting"), spark=False, **SMALL, sweep_seconds=1) as fleet:
+        fleet.start_committer()
+        fleet.processes.start("beat", ["icefleet", "beat", "--loglevel", "INFO"], fleet.environment)
+        for part in PARTS:
+            said(fleet, part, "nothing listens there")
+            said(fleet, part, "Trying again")
+        fleet.start_redis()
+        yield fleet
+
+
+def said(fleet: LocalFleet, part: str, text: str, times: int = 1) -> None:
+    """Wait until a part has said something that often."""
+    log = fleet.processes.log(part)
+    fleet.processes.wait_for(f"{text!r} of {part}", lambda: log.read_text().count(text) >= times, 60)
+
+
+def swept(fleet: LocalFleet) -> None:
+    """Wait until beat and committer have done their work twice more."""
+    before = fleet.processes.log("committer").read_text().count("nothing was lost")
+    said(fleet, "committer", "nothing was lost", before + 2)
+
+
+@contextmanager
+def replica(fleet: LocalFleet) -> Iterator[None]:
+    """A Redis that follows another one."""
+    fleet.redis.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))  # type: ignore[no-untyped-call]
+    yield
+    fleet.redis.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def full(fleet: LocalFleet) -> Iterator[None]:
+    """A Redis whose memory is full, with a message in it."""
+    with fleet.processes.halted("committer"):
+        fleet.processes.wait_for("a message", lambda: fleet.redis.llen("sweep"), 10)
+        fleet.redis.config_set("maxmemory", 1)
+    yield
+    fleet.redis.config_set("maxmemory", 0)
+
+
+@contextmanager
+def unsaved(fleet: LocalFleet) -> Iterator[None]:
+    """A Redis that cannot write its snapshot, for a folder is in its place."""
+    snapshot = fleet.root / "redis" / "dump.rdb"
+    fleet.redis.config_set("save", "3600 1")
+    snapshot.mkdir()
+    save(fleet, "err")
+    yield
+    snapshot.rmdir()
+    save(fleet, "ok")
+
+
+def save(fleet: LocalFleet, status: str) -> None:
+    """Have Redis write a snapshot, and wait for the result."""
+    fleet.redis.bgsave()
+    fleet.processes.wait_for(
+        "the snapshot", lambda: fleet.redis.info("persistence")["rdb_last_bgsave_status"] == status, 10
+    )
+
+
+def test_what_starts_before_redis_waits_for_it(fleet: LocalFleet) -> None:
+    swept(fleet)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "cause"),
+    [
+        (replica, "takes no writes: it is a replica: name its master"),
+        (full, "takes no writes: its memory is full: raise maxmemory"),
+        (unsaved, "takes no writes: it cannot save to its disk: free some space there"),
+    ],
+    ids=["replica", "memory", "disk"],
+)
+def test_a_redis_that_takes_no_writes(
+    fleet: LocalFleet, refusal: Callable[[LocalFleet], AbstractContextManager[None]], cause: str
+) -> None:
+    swept(fleet)
+    with refusal(fleet):
+        for part in PARTS:
+            said(fleet, part, cause)
+        with pytest.raises(Refused, match=cause):
+            fleet.fleet.convert("db.t")
+        listed = fleet.icefleet("jobs")
+        assert listed.returncode == 0
+        assert "Traceback" not in listed.stderr
+        assert (cause in listed.stderr) == (refusal is unsaved), "the others can be read from"
+    swept(fleet)
+
+
+def test_a_delivery_that_is_not_acknowledged_makes_room(fleet: LocalFleet) -> None:
+    """The worker would take no other message until it connects again."""
+    queue = Queue("kept", Exchange("kept"), "kept")  # type: ignore[no-untyped-call]
+    with Connection(fleet.broker_url, transport="tasks.messaging.transport:Transport") as connection:  # type: ignore[no-untyped-call]
+        channel = connection.channel()
+        channel.basic_qos(0, 1, False)
+        bound = queue(channel)
+        bound.declare()  # type: ignore[no-untyped-call]
+        for answer in ("ack", "reject", "requeue"):
+            connection.Producer(channel).publish({}, routing_key="kept", exchange="kept")
+            message = bound.get()  # type: ignore[no-untyped-call]
+            assert not channel.qos.can_consume()
+            with replica(fleet):
+                getattr(message, answer)()
+                assert channel.qos.can_consume()
+            assert fleet.redis.hexists("unacked", message.delivery_tag)
+
+
+def test_a_worker_that_waits_stops_when_asked(redis_installed: None, tmp_path: Path) -> None:
+    with LocalFleet(tmp_path, spark=False, **SMALL, sweep_seconds=1) as fleet:
+        fleet.start_committer("committer", "--beat")
+        said(fleet, "committer", "Trying again")
+        said(fleet, "committer", "beat: Connection error")
+        fleet.processes.terminate("committer")
+        assert fleet.processes.ended("committer", 20) == 0
