@@ -242,7 +242,6 @@ class Engine(Protocol):
 
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end and return its report."""
-        ...
 
 
 def local_engine(settings: Settings) -> Engine:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
@@ -65,7 +65,9 @@ class AvroReader:
         """Yield the records of a file in order."""
         # The compiled decoder does not check lengths and reads past the end of a truncated file: it gets whole blocks.
         decoder = StreamingBinaryDecoder(contents)
-        header = _read_header(contents, decoder)
+        if not contents.startswith(MAGIC):
+            raise ValueError("it is not an Avro file")
+        header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
         reader = self._resolve(header.meta[_SCHEMA_KEY])
         # The header has the codec's Avro name; a file without one is not compressed.
         name = header.meta.get(AVRO_CODEC_KEY, "null")
@@ -88,11 +90,6 @@ class AvroReader:
     def _resolve_file_schema(self, avro_schema: str) -> Reader:
         file_schema = AvroSchemaConversion().avro_to_iceberg(_inline_named_types(json.loads(avro_schema), {}))
         return resolve_reader(file_schema, self._schema, self._types, self._enums)
-
-
-def read_metadata(contents: bytes) -> Mapping[str, str]:
-    """Return the key-value metadata in a file's header."""
-    return _read_header(contents, StreamingBinaryDecoder(contents)).meta
 
 
 class AvroWriter:
@@ -219,12 +216,6 @@ class _Encoder(BinaryEncoder):
     def write_int(self, integer: int) -> None:
         """Write a number with variable-length zig-zag coding."""
         self.write(self._SMALL[integer] if 0 <= integer < len(self._SMALL) else _zigzag(integer))
-
-
-def _read_header(contents: bytes, decoder: BinaryDecoder) -> AvroFileHeader:
-    if not contents.startswith(MAGIC):
-        raise ValueError("it is not an Avro file")
-    return cast(AvroFileHeader, construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder))
 
 
 def _inline_named_types(node: Any, named: dict[str, Any]) -> Any:

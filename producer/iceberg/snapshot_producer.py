@@ -195,8 +195,8 @@ class SnapshotProducer:
             batches.setdefault((file.manifest.content, file.spec_id), []).append(entry)
         if missing:
             path, _ = next(iter(missing))
-            files = count_text(len(missing), "file")
-            raise Conflict(f"{files} to be removed left the table meanwhile, such as {path}")
+            files = count_text(len(missing), "file to be removed is", "files to be removed are")
+            raise Conflict(f"{files} not live any more, such as {path}")
         return batches
 
     def _summary(self, parent: Snapshot | None) -> dict[str, str]:

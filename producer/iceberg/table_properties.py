@@ -143,10 +143,9 @@ def _check_compression(properties: Mapping[str, str], prefixes: tuple[str, ...])
 
 
 def _first_of(properties: Mapping[str, str], prefixes: tuple[str, ...], name: str) -> tuple[str, str | None]:
-    for prefix in prefixes:
-        if (key := f"{prefix}.{name}") in properties:
-            return key, properties[key]
-    return f"{prefixes[-1]}.{name}", None
+    keys = [f"{prefix}.{name}" for prefix in prefixes]
+    key = next((key for key in keys if key in properties), keys[-1])
+    return key, properties.get(key)
 
 
 def _refused(name: str, value: str, expected: str) -> Refused:

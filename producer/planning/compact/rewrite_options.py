@@ -132,11 +132,8 @@ def _spec(options: Options, metadata: TableMetadata) -> int:
         missing = field.source_id not in metadata.schema().field_ids and not isinstance(field.transform, VoidTransform)
         if missing or isinstance(field.transform, UnknownTransform):
             why = "a dropped column" if missing else f"{field.transform}, which is unknown"
-            raise Refused(
-                Reason.USAGE,
-                f"Partition spec {spec_id} cannot be written: its field {field.name!r} is made from {why}; "
-                "give another one as output-spec-id.",
-            )
+            sentence = f"its field {field.name!r} is made from {why}; give another one as output-spec-id."
+            raise Refused(Reason.USAGE, f"Partition spec {spec_id} cannot be written: {sentence}")
     return spec_id
 
 

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
-from producer.iceberg.avro import AvroReader, AvroWriter, read_metadata
+from producer.iceberg.avro import AvroReader, AvroWriter
 from tasks.testing import StreamTable, local_catalog
 
 READER = AvroReader(
@@ -46,13 +46,6 @@ def test_a_file_that_is_cut_anywhere(contents: bytes) -> None:
         with pytest.raises((EOFError, ValueError)):
             list(READER.read(contents[:length]))
     assert len(list(READER.read(contents))) == 3
-
-
-def test_metadata_of_a_header_that_is_cut_anywhere(contents: bytes) -> None:
-    for length in range(contents.index(contents[-16:])):
-        with pytest.raises((EOFError, ValueError)):
-            read_metadata(contents[:length])
-    assert read_metadata(contents)["format-version"] == "2"
 
 
 def test_a_block_that_goes_on_after_its_last_record(contents: bytes) -> None:

@@ -56,7 +56,6 @@ from pyiceberg.types import (
 )
 
 from producer.common.errors import Corrupt, Refused
-from producer.iceberg.avro import read_metadata
 from producer.iceberg.manifest_entry import (
     FILE_PATH_ID,
     LiveFile,
@@ -173,7 +172,7 @@ def avro(path: str) -> tuple[list[Any], dict[str, str]]:
 
 def avro_header(path: str) -> dict[str, str]:
     with local(path).open("rb") as stream:
-        return dict(read_metadata(stream.read()))
+        return dict(fastavro.reader(stream).metadata)
 
 
 @pytest.mark.parametrize("version", [2, 3])
