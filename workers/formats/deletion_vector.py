@@ -77,8 +77,8 @@ class DeletionVector:
         if positions.min() < 0 or positions.max() > MAX_POSITION:
             raise ValueError(f"positions lie between 0 and {MAX_POSITION}: {positions.min()} to {positions.max()}")
         for key, lower in _split(positions):
-            lower |= self._bitmaps.get(key, BitMap())
-            self._bitmaps[key] = lower
+            bitmap = self._bitmaps.get(key)
+            self._bitmaps[key] = lower if bitmap is None else bitmap | lower
 
     def union(self, other: DeletionVector) -> DeletionVector:
         """Return a new vector that deletes what either of the two deletes."""
