@@ -171,6 +171,9 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         report = wait(job, fleet.settings, as_json=as_json)
     except Unknown:
         raise
+    except KeyboardInterrupt as error:  # while the job was planned or committed here
+        sentence = f"`icefleet resume {request.job}` finishes what was begun, or says that nothing was."
+        raise Interrupted(sentence, request.job) from error
     except Exception as error:  # clients of catalogs and storage raise errors of many kinds
         if not as_json:
             raise

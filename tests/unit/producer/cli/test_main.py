@@ -21,6 +21,7 @@ import redis
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from rich.console import Console
@@ -650,6 +651,18 @@ class TestConvert:
         assert output.exit_code == 1
         assert "Traceback" in output.stderr
         assert "ConnectionError: the catalog is away" in output.stderr
+
+    def test_an_interrupted_commit_is_resumed(self, run: Run, stream: StreamTable, catalog: FaultyCatalog) -> None:
+        def interrupt(commit: object) -> CommitTableResponse:
+            raise KeyboardInterrupt
+
+        catalog.faults.append(interrupt)
+        result = run("convert", "db.t", "--json")
+        assert (result.exit_code, result.stderr) == (1, "")
+        output = only_json(result)
+        assert (output["table"], output["status"]) == ("db.t", "unknown")
+        assert output["reason"].startswith(f"`icefleet resume {output['job']}` finishes what was begun")
+        assert only_json(run("resume", output["job"], "--json"))["status"] == "committed"
 
     def test_nested_namespaces(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
         stream = StreamTable.create(catalog, "lake.db.t", SCHEMA)
