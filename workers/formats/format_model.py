@@ -155,14 +155,10 @@ class FormatModel(Protocol):
     def create(
         self, io: FileIO, path: str, schema: Schema, properties: Mapping[str, str], sorted_ids: Collection[int] = ()
     ) -> AbstractContextManager[DataFileWriter]:
-        """Return the writer of a new data file.
+        """Return the writer of a new data file of ``schema``, columns of row lineage included.
 
-        Args:
-            io: The table's file access.
-            path: The file.
-            schema: What is written, columns of row lineage included; goes into the file.
-            properties: Table properties.
-            sorted_ids: Columns that the table is sorted by, which have bounds whatever the metrics mode.
+        ``properties`` are those of the table. Columns that it is sorted by, ``sorted_ids``, have bounds whatever their
+        metrics mode.
 
         Raises:
             ValueError: a property has a value that it cannot have.

@@ -101,12 +101,8 @@ class RollingWriter:
     The size of the remaining rows is estimated from what was written, and shared evenly by the files that they make
     (:meth:`Sizes.files`), so that no small file is left at the end.
 
-    Args:
-        start: Creates the next file.
-        sizes: The sizes of files.
-        limits: When a row group is full.
-        width: The expected bytes of a row in a file.
-        rows: The expected number of rows; there may be fewer or more.
+    ``start`` creates the next file. ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of
+    rows; there may be fewer or more.
     """
 
     def __init__(
@@ -195,12 +191,8 @@ class RollingWriter:
 class OutputFiles:
     """Writes the data files of one task; their names contain the unit's, so that no two attempts share one.
 
-    Args:
-        unit: Where files go and how they are written.
-        io: The table's file access.
-        task: The task's number in the unit's journal.
-        scratch: The attempt's folder; once it is deleted, nothing deletes what is written.
-        rows_bytes: Bytes of rows that are buffered for a row group.
+    ``task`` is the task's number in the unit's journal, ``scratch`` the attempt's folder, and ``rows_bytes`` are the
+    bytes of rows that are buffered for a row group.
     """
 
     def __init__(self, unit: RewriteUnit, io: FileIO, task: int, scratch: Path, rows_bytes: int) -> None:

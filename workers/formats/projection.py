@@ -50,13 +50,9 @@ class Projection:
     def of(
         cls, fields: Sequence[NestedField], file: pa.Schema, mapping: NameMapping | None, constants: Mapping[int, Any]
     ) -> Projection:
-        """Return the projection of a file.
+        """Return the projection of a file to the table's columns: by the name mapping if it has no field ids.
 
-        Args:
-            fields: The table's columns.
-            file: The file's own schema.
-            mapping: For files without field ids.
-            constants: Identity partition values by source field id, in Iceberg's internal form.
+        ``constants`` are identity partition values by source field id, in Iceberg's internal form.
 
         Raises:
             Mismatch: a required column is missing, or a column has a type that is no promotion's source.

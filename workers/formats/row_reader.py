@@ -27,19 +27,15 @@ _MAX_ROWS: Final = 1 << 17
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads live rows of any number of data files.
-
-    Args:
-        io: The table's file access.
-        fields: The columns to read, as :func:`workers.arrow.schema.data_file_schema` makes them: with those of row
-            lineage, every row keeps the id and the sequence number that it has (spec, Row Lineage).
-        name_mapping: For files without field ids.
-        batch_bytes: Bytes of a batch at most, about.
-    """
+    """Reads live rows of any number of data files."""
 
     io: FileIO
+    #: The columns to read, as :func:`workers.arrow.schema.data_file_schema` makes them: with those of row lineage,
+    #: every row keeps the id and the sequence number that it has (spec, Row Lineage).
     fields: Schema
+    #: For files without field ids.
     name_mapping: NameMapping | None
+    #: Bytes of a batch at most, about.
     batch_bytes: int
 
     @cached_property

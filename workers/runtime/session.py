@@ -79,11 +79,8 @@ _STOP_SECONDS: Final = 5.0
 def session(budget: Budget, spill: Path | None = None) -> SparkSession:
     """Return the session of this process; a new one if there is none, its JVM or folder is lost, or the budget changes.
 
-    The JVM starts quietly: its output and that of Python workers goes to a file beside the spilled data.
-
-    Args:
-        budget: Cores and heap.
-        spill: Where Spark shuffles and spills; the system's temporary directory by default.
+    Spark shuffles and spills below ``spill`` (the system's temporary directory by default). The JVM starts quietly: its
+    output and that of Python workers goes to a file there.
 
     Raises:
         NoJava: there is no Java that Spark can run on.

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Called with the files that are done, and all files of the unit.
+#: Called with the number of data files that are done, and of all data files of the unit.
 Progress: TypeAlias = Callable[[int, int], None]
 
 _INTERVAL: Final = 0.5
@@ -42,13 +42,8 @@ def run_unit(
     Whatever is raised in this thread, by ``progress`` or by a signal handler, sets the context's cancellation, cancels
     the jobs of the group, waits until the work has ended (half a minute at most), and goes on to the caller.
 
-    Args:
-        context: What the work uses.
-        name: The unit's name.
-        work: The work; a thread of its own runs it.
-        splits: The number of splits of each of the unit's data files; the work may change it.
-        progress: Called in this thread with the data files done and in all, whenever that has changed.
-        record: What the splits that are done are counted under in scratch.
+    ``splits`` has the number of splits of each of the unit's data files, which the work may change; those that are done
+    are counted under ``record`` in scratch. ``progress`` is called in this thread whenever that number has changed.
 
     Raises:
         TaskFailed: A Spark task failed; an error that its data caused is raised as it is.
