@@ -22,17 +22,17 @@ pytestmark = [pytest.mark.fleet, pytest.mark.redis, pytest.mark.spark]
 LOCAL = """
 import time
 from producer.common.settings import Settings
+from tasks import local
 from tasks.lifecycle.stage import budget_of
-from tasks.local import LocalEngine
 from workers.runtime import session
 
-class Waiting(LocalEngine):
-    def _run(self, request, told):
-        session.session(budget_of(Settings(_env_file=None, broker_url="", heap_mb=512)))
-        print("ready", flush=True)
-        time.sleep(60)
+def begin(request, settings):
+    session.session(budget_of(settings))
+    print("ready", flush=True)
+    time.sleep(60)
 
-Waiting(Settings(_env_file=None, broker_url="")).run(None)
+local.begin = begin
+local.LocalEngine(Settings(_env_file=None, broker_url="", heap_mb=512)).run(None)
 """
 
 
