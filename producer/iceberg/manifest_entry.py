@@ -161,19 +161,9 @@ class LiveFile:
         return self.entry.data_file.upper_bounds or {}
 
     @property
-    def value_counts(self) -> dict[int, int]:
-        """Number of values by field id, with nulls and NaN; empty if not recorded."""
-        return self.entry.data_file.value_counts or {}
-
-    @property
     def null_value_counts(self) -> dict[int, int]:
         """Number of nulls by field id; empty if not recorded."""
         return self.entry.data_file.null_value_counts or {}
-
-    @property
-    def nan_value_counts(self) -> dict[int, int]:
-        """Number of NaN values by field id; empty if not recorded."""
-        return self.entry.data_file.nan_value_counts or {}
 
     @property
     def identity(self) -> tuple[str, int | None]:

@@ -111,21 +111,6 @@ def decode_scope(metadata: TableMetadata, scope: Scope) -> Record:
     return decode_partition(partition_type(metadata, metadata.specs()[scope.spec_id]), scope.values)
 
 
-class ScopeDecoder:
-    """Decodes the scopes of one table, each once: a commit needs the partition tuple of every file that it adds."""
-
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._metadata = metadata
-        self._partitions: dict[tuple[int, tuple[str | None, ...]], Record] = {}
-
-    def decode(self, scope: Scope) -> Record:
-        """Return the partition tuple of a scope."""
-        key = scope.spec_id, scope.values
-        if key not in self._partitions:
-            self._partitions[key] = decode_scope(self._metadata, scope)
-        return self._partitions[key]
-
-
 def _values(partition: Record) -> list[Any]:
     """Return the values; NaN, which has many bit patterns, is always the same one."""
     values = (partition[position] for position in range(len(partition)))

@@ -135,13 +135,9 @@ def enable_version_3() -> None:
     TableMetadataV3.model_dump_json = _dump_version_3  # type: ignore[method-assign]
 
 
-def _dump_version_3(
-    self: TableMetadataV3, exclude_none: bool = True, exclude: Any | None = None, by_alias: bool = True, **kwargs: Any
-) -> str:
+def _dump_version_3(self: TableMetadataV3, *args: Any, **options: Any) -> str:
     complete = self.model_copy(update={"next_row_id": next_row_id(self)})
-    return IcebergBaseModel.model_dump_json(
-        complete, exclude_none=exclude_none, exclude=exclude, by_alias=by_alias, **kwargs
-    )
+    return IcebergBaseModel.model_dump_json(complete, *args, **options)
 
 
 def _metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:

@@ -159,8 +159,8 @@ class TestWriting:
         check(stream)
         file, _ = written(stream)
         assert (file.lower_bounds.get(2), file.upper_bounds.get(2)) == (lower, upper)
-        assert file.value_counts.get(2) == (None if mode == "none" else 10)
-        assert (file.lower_bounds[1], file.value_counts[1]) == ((0).to_bytes(8, "little"), 10)
+        assert file.data_file.value_counts.get(2) == (None if mode == "none" else 10)
+        assert (file.lower_bounds[1], file.data_file.value_counts[1]) == ((0).to_bytes(8, "little"), 10)
 
     def test_where(self, create: Create, tmp_path: Any) -> None:
         properties = {"write.data.path": f"file://{tmp_path}/elsewhere", "write.object-storage.enabled": "true"}

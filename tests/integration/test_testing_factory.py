@@ -350,7 +350,7 @@ def test_metrics_are_full_and_row_groups_are_as_asked(catalog: SqlCatalog) -> No
     [file] = table.data_files()
     assert pq.read_metadata(file.path.removeprefix("file://")).num_row_groups == 10
     assert len(file.data_file.split_offsets or []) == 10
-    assert (file.value_counts, file.null_value_counts) == ({1: 100, 2: 100}, {1: 0, 2: 50})
+    assert (file.data_file.value_counts, file.null_value_counts) == ({1: 100, 2: 100}, {1: 0, 2: 50})
     assert (from_bytes(LongType(), file.lower_bounds[1]), from_bytes(LongType(), file.upper_bounds[1])) == (0, 99)
     assert (file.lower_bounds[2], file.upper_bounds[2]) == (b"x" * 16, b"x" * 15 + b"y")
     assert file.size == Path(file.path.removeprefix("file://")).stat().st_size

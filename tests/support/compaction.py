@@ -136,10 +136,10 @@ def check_metrics(table: Table, file: LiveFile) -> None:
             continue
         present = [value for value in values if value is not None]
         numbers = [value for value in present if not (isinstance(value, float) and math.isnan(value))]
-        if field_id in file.value_counts:
-            assert file.value_counts[field_id] == len(values)
+        if field_id in file.data_file.value_counts:
+            assert file.data_file.value_counts[field_id] == len(values)
             assert file.null_value_counts[field_id] == len(values) - len(present)
-            assert file.nan_value_counts.get(field_id, 0) == len(present) - len(numbers)
+            assert file.data_file.nan_value_counts.get(field_id, 0) == len(present) - len(numbers)
         lower, upper = file.lower_bounds.get(field_id), file.upper_bounds.get(field_id)
         if lower is not None:
             assert all(_key(from_bytes(type_, lower)) <= _key(value) for value in numbers), (field_id, lower)

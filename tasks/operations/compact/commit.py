@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import Record
 
 from producer.common.errors import Conflict
 from producer.common.sizes import count_text
 from producer.iceberg.delete_file_index import DanglingDeletes
 from producer.iceberg.manifest_entry import LiveFile, NewFile, new_data_file
-from producer.iceberg.partitions import ScopeDecoder, decode_scope, partition_key
+from producer.iceberg.partitions import decode_scope, partition_key
 from producer.model.job import Failure
-from producer.model.plan import Plan, Rewrite
+from producer.model.plan import Plan, Rewrite, Scope
 from producer.model.staged import Staged, StagedDataFile
 from producer.planning.planner import branch_head
 from tasks.job.branch_head import BranchHead
@@ -179,9 +181,9 @@ class CompactionChange:
 
     def additions(self, table: Table, name: str) -> Additions:
         """Return the data files that were written."""
-        partitions = ScopeDecoder(table.metadata)
+        partition_of = cache(partial(decode_scope, table.metadata))  # many files have the same scope
         return Additions(
-            tuple(_data_file(partitions, self.plan, unit, file) for unit in self.units for file in unit.data)
+            tuple(_data_file(partition_of, self.plan, unit, file) for unit in self.units for file in unit.data)
         )
 
 
@@ -193,7 +195,7 @@ def _miscounted(unit: Staged) -> str | None:
     return f"{unit.read_rows:,} rows were read, {unit.deleted_rows:,} of them deleted, and {written:,} were written"
 
 
-def _data_file(partitions: ScopeDecoder, plan: Plan, unit: Staged, file: StagedDataFile) -> NewFile:
+def _data_file(partition_of: Callable[[Scope], Record], plan: Plan, unit: Staged, file: StagedDataFile) -> NewFile:
     assert plan.rewrite is not None
     scope = unit.scopes[file.scope]
     record = new_data_file(
@@ -211,6 +213,6 @@ def _data_file(partitions: ScopeDecoder, plan: Plan, unit: Staged, file: StagedD
         split_offsets=list(file.split_offsets) or None,
         # Every data file names its sort order; 0 is unsorted (spec, Sort Orders).
         sort_order_id=plan.rewrite.sort_order_id,
-        partition=partitions.decode(scope),
+        partition=partition_of(scope),
     )
     return NewFile(record, scope.spec_id, plan.sequence_number if plan.rewrite.keep_sequence_number else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -13,7 +13,7 @@ from pyiceberg.typedef import Record
 
 from producer.common.sizes import count_text
 from producer.iceberg.manifest_entry import FILE_PATH_ID, NewFile, new_data_file
-from producer.iceberg.partitions import ScopeDecoder
+from producer.iceberg.partitions import decode_scope
 from producer.model.job import Failure
 from producer.model.plan import Plan, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
@@ -87,14 +87,14 @@ class ConversionRules:
 
 def _additions(plan: Plan, decision: Decision, table: Table, name: str) -> Additions:
     """Return the staged delete files and vectors; a vector is merged with one that another writer has committed."""
-    partitions = ScopeDecoder(table.metadata)
+    partition_of = cache(partial(decode_scope, table.metadata))  # many files have the same scope
     paths = (merged_vectors_path(table, plan, name),) if decision.merges else ()
     merged = [vector for path in paths for vector in _merge(table, decision, path)]
     deletes = ((unit.scopes[delete.scope], delete) for unit, delete in decision.deletes)
     vectors = ((unit.scopes[vector.scope], vector) for unit, vector in (*decision.vectors, *merged))
     files = (
-        *(position_delete_file(delete, partitions.decode(scope), scope.spec_id) for scope, delete in deletes),
-        *(vector_file(v.ref, v.size, v.target, partitions.decode(scope), scope.spec_id) for scope, v in vectors),
+        *(position_delete_file(delete, partition_of(scope), scope.spec_id) for scope, delete in deletes),
+        *(vector_file(v.ref, v.size, v.target, partition_of(scope), scope.spec_id) for scope, v in vectors),
     )
     return Additions(files, paths)
 

@@ -40,7 +40,7 @@ class TestQuietTables:
             assert file.sequence_number == before.last_sequence_number
             assert file.file_sequence_number == snapshot.sequence_number == before.last_sequence_number + 1
             assert file.data_file.sort_order_id == 0
-            assert file.value_counts == dict.fromkeys(file.value_counts, 2)
+            assert file.data_file.value_counts == dict.fromkeys(file.data_file.value_counts, 2)
             assert file.lower_bounds[1] < file.upper_bounds[1]
             assert file.data_file.split_offsets == [4]
         again = jobs.run(asked(jobs, options={"rewrite-all": "false"}))

@@ -337,7 +337,11 @@ def test_metrics_come_back(version: int, io: PyArrowFileIO, write: Callable[...,
     for name, value in fields.items():
         assert getattr(file.data_file, name) == value, name
     assert (file.lower_bounds, file.upper_bounds) == ({1: b"\x00"}, {1: b"\xff"})
-    assert (file.value_counts, file.null_value_counts, file.nan_value_counts) == ({1: 10}, {1: 2}, {1: 1})
+    assert (file.data_file.value_counts, file.null_value_counts, file.data_file.nan_value_counts) == (
+        {1: 10},
+        {1: 2},
+        {1: 1},
+    )
 
 
 def bounds(lower: bytes, upper: bytes) -> dict[str, dict[int, bytes]]:
