@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 from producer.iceberg.catalog import storage_hint
-from workers.runtime.errors import cause_of
+from workers.runtime.errors import TaskFailed, cause_of
 
 #: The header that carries a message's failures from one delivery to the next.
 HEADER: Final = "icefleet-failing"
@@ -71,7 +71,7 @@ def reason_of(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"
     if any(sign in text for sign in _OUT_OF_MEMORY):
         return f"memory ran out: {MEMORY_ADVICE}"
-    return cause_of(error) + storage_hint(error)
+    return (str(error) if isinstance(error, TaskFailed) else cause_of(error)) + storage_hint(error)
 
 
 def is_transient(error: BaseException) -> bool:

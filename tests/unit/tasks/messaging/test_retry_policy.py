@@ -1,0 +1,27 @@
+"""What a person reads of an attempt that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from producer.common.errors import Corrupt
+from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, reason_of
+from workers.runtime.errors import TaskFailed
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Corrupt("The record is empty."), "The record is empty."),
+        (TryAgain("OSError: away"), "OSError: away"),
+        (TaskFailed("OSError: away"), "OSError: away"),
+        (TaskFailed("ArrowMemoryError: malloc of size 64 failed"), f"memory ran out: {MEMORY_ADVICE}"),
+        (
+            RuntimeError("Spark did not start: There is insufficient memory for the Java Runtime Environment"),
+            f"memory ran out: {MEMORY_ADVICE}",
+        ),
+        (OSError("away\nfor now"), "OSError: away"),
+    ],
+)
+def test_the_reason(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason
