@@ -36,6 +36,7 @@ from tasks.lifecycle.ending import (
     find_request,
     finish_clean_up,
     has_waited_long_enough,
+    is_over,
     post_report,
 )
 from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, describe_report
@@ -164,6 +165,8 @@ def commit(self: Task, order: CommitMessage) -> str:
         if not has_waited_long_enough(context, error, RetryPolicy.of(settings)):
             raise Waits(f"no answer from the catalog, the sweeper will ask again: {error}") from None
         step = abort_job(order, location_of(self), error)
+    if isinstance(step, Ended) and step.report is None:
+        raise _job_has_ended(context)
     result = _proceed(request, step)
     if isinstance(step, Stage):  # another round: the job goes on
         raise Waits(result)
@@ -179,8 +182,14 @@ def sweep_tables(self: QuietTask) -> str:
 
 
 def _job_has_ended(context: JobContext) -> Cancelled | Late:
-    """Return the exception by which a unit's task ends after its job."""
-    report = JobRegistry(settings).report(context.id)
+    """Return the exception by which a task ends after its job.
+
+    A process without a broker posts no report, and cannot release the table that the sweeper has locked for its job.
+    """
+    registry = JobRegistry(settings)
+    report = registry.report(context.id)
+    if report is None and is_over(context):
+        _plan_next(registry.release(request_from_id(context.id)))
     if context.store.is_cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")
@@ -215,8 +224,6 @@ def _proceed(request: Request, step: Step) -> str:
             return "all staged"
         case Waiting():
             raise Waits("waits for its units")
-        case Ended(None):
-            raise Late("the job has ended")
         case Ended(report) if report is not None:
             registry = JobRegistry(settings)
             if not registry:

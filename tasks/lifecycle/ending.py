@@ -34,12 +34,17 @@ from tasks.messaging.retry_policy import RetryPolicy, is_transient, reason_of
 log = logging.getLogger(__name__)
 
 
+def is_over(context: JobContext) -> bool:
+    """Return whether no record is left of a job."""
+    store, operation = context.store, context.name.operation
+    return (
+        store.latest_plan() is None and not store.has_conclusion() and store.request_of(operation, context.id) is None
+    )
+
+
 def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
     """Delete what is left of a job whose report is posted already, if anything is."""
-    store, operation = context.store, context.name.operation
-    if store.latest_plan() is None and not store.has_conclusion() and store.request_of(operation, context.id) is None:
-        return Ended(None)
-    return close_unless_commit_pending(context, report)
+    return Ended(None) if is_over(context) else close_unless_commit_pending(context, report)
 
 
 def fail_job(context: JobContext, reason: str) -> Ended | Waiting:

@@ -6,11 +6,18 @@ import threading
 
 import pytest
 
+from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Refused
 from producer.common.settings import Settings
 from producer.model.job import Operation, Report, Request, Status
+from tasks.job.context import JobContext
+from tasks.lifecycle.rounds import begin
+from tasks.local import LocalEngine
+from tasks.messaging.sweeper import sweep
 from tests.fleet.localfleet import LocalFleet
+from tests.fleet.tables import streamed
+from tests.support.dispatch import Dispatch
 
 pytestmark = pytest.mark.redis
 
@@ -49,6 +56,29 @@ def test_a_job_that_has_ended_locks_no_table(registry: JobRegistry) -> None:
     assert registry.lock(ended)
     assert _finish(registry, ended, _ended(ended)) == following
     assert not registry.lock(head)
+    assert registry.lock(following)
+
+
+@pytest.mark.parametrize("queue", ["convert", "commit"])
+def test_a_table_that_the_sweeper_locked_for_a_job_without_a_broker(
+    server: LocalFleet, registry: JobRegistry, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    """The process that ends the job does not know this Redis: a message that comes late releases the table."""
+    server.attach(monkeypatch)
+    table = streamed(server.catalog, f"db.{queue}", partitions=2, upserts=1).identifier
+    local, own, following = Settings(_env_file=None, broker_url=""), Request.new(table), Request.new(table)
+    dispatch = Dispatch(monkeypatch)
+    monkeypatch.setattr("tasks.app.settings", server.settings)
+    begin(own, local)
+    sweep(server.settings)
+    if queue == "commit":
+        dispatch.queue.clear()
+        context = JobContext.open(own.job)
+        Messenger(server.settings).commit(own.job, context.store.location)
+    assert LocalEngine(local).run(own).status is Status.COMMITTED
+    assert not registry.lock(following)
+    dispatch.step()
+    assert dispatch.done == [(f"icefleet.{queue}", "the job has ended")]
     assert registry.lock(following)
 
 
