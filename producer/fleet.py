@@ -82,7 +82,8 @@ class Fleet:
     ) -> Job:
         """Rewrite files that are small, oversized or have many deletes into well-sized ones, with every delete applied.
 
-        The arguments that are not listed are those of :meth:`convert`.
+        The arguments that are not listed, the result and the errors are those of :meth:`convert`. An option that is
+        unknown or not allowed is refused too.
 
         Args:
             strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
@@ -92,12 +93,6 @@ class Fleet:
             tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
                 file.
             options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.
-
-        Returns:
-            The job, or an equal one that is already waiting for the table.
-
-        Raises:
-            Refused: An option is unknown or not allowed, or :meth:`convert` would raise it.
         """
         arguments = {"strategy": strategy, "sort-order": sort_order, "zorder": zorder, "tier": tier}
         given = encode_options({**arguments, **(options or {})})

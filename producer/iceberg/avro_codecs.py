@@ -9,6 +9,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -23,16 +24,14 @@ _CHUNK: Final = 1 << 20
 _XZ_MEMORY: Final = 128 << 20
 _CHECKSUM: Final = 4
 
-#: Takes a block and the largest size that its contents may have.
-_Decompress = Callable[[bytes, int], bytes]
-
 
 class Codec(NamedTuple):
     """One codec."""
 
     #: Takes a block and a level; None is the codec's default level.
     compress: Callable[[bytes, int | None], bytes]
-    decompress: _Decompress
+    #: Takes a block and the largest size that its contents may have.
+    decompress: Callable[[bytes, int], bytes]
 
     def decompress_limited(self, block: bytes) -> bytes:
         """Decompress a block.
@@ -50,16 +49,13 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
 
 
-def _decompress_with(decompressor: Callable[[], _Decompressor]) -> _Decompress:
-    def decompress(block: bytes, limit: int) -> bytes:
-        stream = decompressor()
-        data = stream.decompress(block, limit)
-        if not stream.eof:
-            problem = "holds more than" if len(data) >= limit else "ends before its end, after"
-            raise ValueError(f"a block of {len(block)} bytes {problem} {len(data)} bytes")
-        return data
-
-    return decompress
+def _decompress(new_stream: Callable[[], _Decompressor], block: bytes, limit: int) -> bytes:
+    stream = new_stream()
+    data = stream.decompress(block, limit)
+    if not stream.eof:
+        problem = "holds more than" if len(data) >= limit else "ends before its end, after"
+        raise ValueError(f"a block of {len(block)} bytes {problem} {len(data)} bytes")
+    return data
 
 
 def _compress_deflate(block: bytes, level: int | None) -> bytes:
@@ -113,11 +109,12 @@ def _decompress_zstandard(block: bytes, limit: int) -> bytes:
 #: The codecs by their Avro names.
 CODECS: Final[Mapping[str, Codec]] = {
     "null": Codec(lambda block, level: block, lambda block, limit: block),
-    "deflate": Codec(_compress_deflate, _decompress_with(lambda: zlib.decompressobj(-zlib.MAX_WBITS))),
+    "deflate": Codec(_compress_deflate, partial(_decompress, partial(zlib.decompressobj, -zlib.MAX_WBITS))),
     "snappy": Codec(_compress_snappy, _decompress_snappy),
     "zstandard": Codec(_compress_zstandard, _decompress_zstandard),
-    "bzip2": Codec(lambda block, level: bz2.compress(block), _decompress_with(bz2.BZ2Decompressor)),
+    "bzip2": Codec(lambda block, level: bz2.compress(block), partial(_decompress, bz2.BZ2Decompressor)),
     "xz": Codec(
-        lambda block, level: lzma.compress(block), _decompress_with(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY))
+        lambda block, level: lzma.compress(block),
+        partial(_decompress, partial(lzma.LZMADecompressor, memlimit=_XZ_MEMORY)),
     ),
 }

@@ -118,9 +118,8 @@ def _values(partition: Record) -> list[Any]:
 
 
 def _newest_first(metadata: TableMetadata) -> list[Schema]:
-    current = metadata.schema()
-    others = [schema for schema in metadata.schemas if schema.schema_id != current.schema_id]
-    return [current, *sorted(others, key=lambda schema: schema.schema_id, reverse=True)]
+    current = metadata.current_schema_id
+    return sorted(metadata.schemas, key=lambda schema: (schema.schema_id != current, -schema.schema_id))
 
 
 def _result_type(metadata: TableMetadata, spec: PartitionSpec, field: PartitionField) -> IcebergType:

@@ -54,9 +54,7 @@ def check_request(table: Table, request: Request) -> str | None:
     operation = OPERATIONS[request.operation]
     check_properties(table.metadata, data_files=operation.writes_data_files, delete_files=operation.writes_delete_files)
     check_no_metadata_is_lost(table)
-    if (nothing := operation.check_table(table, request)) is not None:
-        return nothing
-    return "the table has no snapshot" if head is None else None
+    return operation.check_table(table, request) or ("the table has no snapshot" if head is None else None)
 
 
 @pause_gc()
