@@ -43,10 +43,8 @@ class AvroReader:
 
     Threads may share a reader. Damaged bytes always raise an exception: a file never reads as a shorter one.
 
-    Args:
-        schema: The schema of the records.
-        types: The classes of the records, by the id of the field that holds them; -1 is the root.
-        enums: The enumerations of integer fields, by field id.
+    ``types`` are the classes of the records by the id of the field that holds them (-1 is the root), and ``enums`` the
+    enumerations of integer fields by field id.
     """
 
     def __init__(
@@ -95,12 +93,9 @@ class AvroReader:
 class AvroWriter:
     """Builds one file in memory; the caller writes the bytes of :meth:`finish` to storage.
 
-    Args:
-        name: The name of the root record.
-        file_schema: The schema of the file.
-        record_schema: The schema of the records that are added; fields are matched by id.
-        metadata: Key-value metadata besides the schema and codec.
-        codec: The codec's Avro name and level, from :func:`producer.iceberg.table_properties.manifest_codec`.
+    ``name`` is that of the root record. Fields of the records that are added are matched with those of the file by id.
+    ``metadata`` lacks the schema and the codec; name and level of the latter come from
+    :func:`producer.iceberg.table_properties.manifest_codec`.
     """
 
     def __init__(

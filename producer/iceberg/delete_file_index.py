@@ -180,12 +180,7 @@ class DeleteFileIndex:
 
 
 class DanglingDeletes:
-    """Finds delete files that apply to no data file of a snapshot. Every live data file must be added first.
-
-    Args:
-        metadata: The table's metadata.
-        deletes: The delete files that :meth:`is_dangling` will be asked about.
-    """
+    """Finds the delete files that apply to no data file of a snapshot. Every live data file must be added first."""
 
     def __init__(self, metadata: TableMetadata, deletes: Iterable[LiveFile]) -> None:
         self._unpartitioned = {spec.spec_id for spec in metadata.partition_specs if is_unpartitioned(spec)}

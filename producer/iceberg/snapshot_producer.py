@@ -37,15 +37,9 @@ class SnapshotProducer:
 
     The snapshot is built on the branch's head in the given table: load the table right before, and for each attempt.
 
-    Args:
-        table: The table, just loaded.
-        branch: The only ref that the snapshot moves.
-        operation: The operation of the snapshot's summary.
-        properties: Further entries of the snapshot's summary.
-        create_branch: Create the branch at the head of main if it does not exist.
-        snapshot_id: The id of the new snapshot; a new one by default.
-        name: A part of the names of all its metadata files; a new one by default.
-        cache: Manifests that were read before.
+    The branch is the only ref that the snapshot moves; with ``create_branch`` it is created at the head of main if it
+    does not exist. The summary has the operation and the properties. The names of all metadata files contain ``name``,
+    which is a new one by default, as is the snapshot's id.
 
     Raises:
         Refused: The branch is missing or is a tag, or the format version is not 1, 2 or 3.

@@ -32,10 +32,8 @@ def decode_value(type_: PrimitiveType, text: str | None) -> Any:
 def path_schema(spec: PartitionSpec, source_type: Callable[[int], IcebergType | None]) -> Schema:
     """Return the schema of a spec's source columns, for ``PartitionSpec.partition_to_path``.
 
-    Args:
-        spec: The partition spec.
-        source_type: Returns the type of a source column by its id; None for one that was dropped, whose type does not
-            matter to the path.
+    ``source_type`` returns the type of a source column by its id; None for one that was dropped, whose type does not
+    matter to the path.
     """
     source_ids = dict.fromkeys(field.source_id for field in spec.fields)
     return Schema(

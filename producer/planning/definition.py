@@ -29,7 +29,7 @@ class PlanOperation(Protocol):
             table: A freshly loaded table.
             base: The plan without its units.
             head: The snapshot to plan from.
-            unit_bytes: Bytes that a unit reads at most.
+            unit_bytes: Bytes that a unit reads at most, unless a single file (compaction: file group) is larger.
             only: What a later round is to work on, in the operation's own terms, such as paths; None for everything.
 
         Raises:

@@ -35,9 +35,7 @@ class PartitionFilter:
     A partition of the default spec is either selected or not; a filter that selects only a part of one is refused. A
     partition of an older spec is selected if all of its rows are.
 
-    Args:
-        where: The expression as PyIceberg parses it; None selects every partition.
-        metadata: The table's metadata.
+    ``where`` is the expression as PyIceberg parses it; None selects every partition.
 
     Raises:
         Refused: The expression cannot be parsed, or names a column that is unknown or does not partition the table.

@@ -69,13 +69,8 @@ def plan(
 ) -> PlanWithUnits:
     """Plan a request on the branch's head.
 
-    Args:
-        table: A freshly loaded table.
-        request: The request.
-        unit_bytes: Bytes that a unit reads at most, unless a single file (compaction: file group) is larger.
-        round_: How many times the job was planned before.
-        only: See :class:`~producer.planning.definition.PlanOperation`.
-        before: What earlier rounds did.
+    ``unit_bytes`` and ``only`` are those of :class:`~producer.planning.definition.PlanOperation`. ``round_`` is how
+    many times the job was planned before, and ``before`` what earlier rounds did.
 
     Raises:
         Refused: See :func:`check_request`.

@@ -34,11 +34,7 @@ ROOT: Final = "_icefleet"
 class JobStore:
     """The records of one job; each method takes one or a few storage operations, and nothing is cached.
 
-    Args:
-        io: The table's file access.
-        location: The table's location.
-        token: The last part of the job's id.
-        branches: The table's branches, at whose records the job is looked for.
+    ``token`` is the last part of the job's id. The job is looked for at the records of these branches of the table.
     """
 
     def __init__(self, io: FileIO, location: str, token: str, branches: Iterable[str] = (MAIN_BRANCH,)) -> None:
@@ -216,8 +212,7 @@ class JobStore:
     def forget(self, branch: str = MAIN_BRANCH) -> None:
         """Delete the conclusion, which is posted: no record of the job is left.
 
-        Args:
-            branch: The job's branch, which may have been dropped since.
+        The job's branch may have been dropped since.
         """
         self._job.delete("conclusion")
         map_parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))

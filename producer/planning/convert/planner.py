@@ -72,7 +72,7 @@ class ConversionPlanner:
     """Plans one conversion; its steps share what was read of the snapshot.
 
     The arguments are those of :class:`~producer.planning.definition.PlanOperation`; a later round works on equality
-    deletes. A unit reads more than ``unit_bytes`` only if a single file is larger.
+    deletes.
     """
 
     def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
