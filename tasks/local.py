@@ -59,7 +59,6 @@ class LocalEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    @_terminable()
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end. An interrupt from the keyboard cancels it.
 
@@ -69,7 +68,10 @@ class LocalEngine:
             Failed: Another process works on the same job and has not ended it for ``give_up_hours``, or has ended it
                 without a report that is kept.
         """
-        on_progress = on_progress or (lambda done, units, detail: None)
+        with _terminable():
+            return self._run(request, on_progress or (lambda done, units, detail: None))
+
+    def _run(self, request: Request, on_progress: ProgressCallback) -> Report:
         step = begin(request, self._settings)
         waiting: float | None = None
         while isinstance(step, Stage | Waiting):
