@@ -7,7 +7,13 @@ from datetime import timedelta
 import pytest
 from celery.schedules import maybe_schedule
 
+from producer.model.job import Operation
 from tasks.application import app
+from tasks.operations.registry import OPERATIONS
+
+
+def test_every_operation_is_registered() -> None:
+    assert set(OPERATIONS) == set(Operation)
 
 
 class LongEnough(Exception):
