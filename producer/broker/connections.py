@@ -207,9 +207,10 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
     detail = next((line for line in messages if line), type(error).__name__).rstrip(".")
     text = " ".join(messages).lower()
     wrong, no_writes = _find(_WRONG, text), why_no_writes(error)
-    state = "takes no writes" if no_writes else "does not answer"
     cause = wrong or no_writes or _find(_AWAY, text) or _guess(url, text)
-    return Refused(Reason.BROKER, f"The {what} at {redact(url)} {state}: {cause} ({detail}).")
+    if no_writes:
+        return Refused(Reason.BROKER, f"The {what} at {redact(url)} takes no writes: {cause} ({detail}).")
+    return Refused(Reason.BROKER, f"The {what} at {redact(url)} does not answer: {cause} ({detail}).")
 
 
 def is_away(error: Refused) -> bool:
