@@ -13,6 +13,7 @@ import pytest
 
 from producer import Job
 from producer.broker.queue import Messenger
+from producer.common.sizes import count_text
 from producer.model.job import Status
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import left_behind, streamed, stuck
@@ -99,7 +100,7 @@ def test_a_job_with_a_unit_that_fails(fleet: LocalFleet, partitions: int, status
     unit = _shown(fleet, f"convert:{job.id}:0:{report.failures[0].unit}", "FAILURE", "SUCCESS")
     _is_failure(unit, f"failed: {report.failures[0].reason}")
     _is_failure(_shown(fleet, f"commit:{job.id}", "FAILURE", "SUCCESS"), f"{status}: {report.reason}")
-    assert _shown(fleet, f"plan:{job.id}", "SUCCESS")["result"] == f"'{partitions} units to stage'"
+    assert _shown(fleet, f"plan:{job.id}", "SUCCESS")["result"] == f"'{count_text(partitions, 'unit')} to stage'"
     Messenger(fleet.settings).commit(job.id, table.table.metadata.location)  # comes late, and changes nothing
     _over(fleet)
     assert _more(fleet, before) == {"icefleet.convert": 1, "icefleet.commit": 1}
