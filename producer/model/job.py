@@ -108,6 +108,8 @@ class Request(Value):
             if not isinstance(value, str):
                 given = f"{value!r} is a {type(value).__name__}"
                 raise Refused(Reason.USAGE, f"{name} must be text, such as {_EXAMPLES[name]!r}: {given}.")
+        if not isinstance(all_or_nothing, bool):
+            raise Refused(Reason.USAGE, f"all_or_nothing must be True or False, and is {all_or_nothing!r}.")
         if "." not in table.strip(".") or not all(table.split(".")):
             raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
         now = time.time()

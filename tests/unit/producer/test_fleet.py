@@ -52,6 +52,14 @@ def test_arguments_that_are_no_text(method: str, arguments: Mapping[str, Any], s
     assert refused.value.reason is Reason.USAGE
 
 
+@pytest.mark.parametrize("method", ["convert", "compact"])
+@pytest.mark.parametrize("value", ["maybe", "false", None, 0])
+def test_all_or_nothing_is_true_or_false(method: str, value: object) -> None:
+    with pytest.raises(Refused, match=f"^all_or_nothing must be True or False, and is {value!r}") as refused:
+        getattr(Fleet(NOWHERE), method)("db.t", all_or_nothing=value)
+    assert refused.value.reason is Reason.USAGE
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
