@@ -25,7 +25,7 @@ class Deliveries(redis.QoS):
     """The deliveries that a worker has not acknowledged.
 
     A delivery that Redis does not let it acknowledge makes room for the next one all the same, or the worker would take
-    no other message. Redis keeps it, and it is delivered again.
+    no other message. Redis keeps it, and it is delivered again: heartbeats recover what no worker holds.
     """
 
     def ack(self, delivery_tag: str) -> None:
@@ -41,6 +41,14 @@ class Deliveries(redis.QoS):
             super().reject(delivery_tag, requeue)  # type: ignore[no-untyped-call]
         except exceptions.ResponseError as error:
             self._give_up(delivery_tag, error)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """Requeue what is not acknowledged when a channel is closed, if there is a connection."""
+        try:
+            super().restore_unacked(client)  # type: ignore[no-untyped-call]
+        except (exceptions.RedisError, AttributeError) as error:  # of a connection that was closed before its channel
+            log.warning("%d messages are not requeued, and will be delivered again: %s", len(self._delivered), error)
+            self._delivered.clear()
 
     def _give_up(self, delivery_tag: str, error: Exception) -> None:
         log.warning("A message is not acknowledged, and will be delivered again: %s", error)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kombu.connection import Connection
@@ -128,6 +129,26 @@ def test_a_delivery_that_is_not_acknowledged_makes_room(fleet: LocalFleet) -> No
                 getattr(message, answer)()
                 assert channel.qos.can_consume()
             assert fleet.redis.hexists("unacked", message.delivery_tag)
+
+
+def test_a_redis_that_is_lost_while_deliveries_are_held(fleet: LocalFleet) -> None:
+    """Celery closes the connection twice; a BRPOP under way, and a channel like that of commands, fail at first."""
+    connection: Any = Connection(fleet.broker_url, transport="tasks.messaging.transport:Transport")  # type: ignore[no-untyped-call]
+    channel = connection.default_channel
+    bound: Any = Queue("lost", Exchange("lost"), "lost")(channel)  # type: ignore[no-untyped-call]
+    bound.declare()
+    connection.Producer(channel).publish({}, routing_key="lost", exchange="lost")
+    assert bound.get() is not None
+    bound.consume("tag", callback=print)
+    Queue("box", Exchange("box", "fanout"), auto_delete=True)(connection.channel()).declare()  # type: ignore[no-untyped-call]
+    with suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)
+    fleet.processes.kill("redis")
+    with suppress(ConnectionError):
+        connection.collect()
+    connection.close()
+    fleet.start_redis()
+    swept(fleet)
 
 
 def test_a_worker_that_waits_stops_when_asked(redis_installed: None, tmp_path: Path) -> None:
