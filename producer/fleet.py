@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from producer.broker.queue import Messenger
@@ -199,11 +200,13 @@ def _is_job_of(job: str, catalog: str | None, table: str | None) -> bool:
     return catalog in (None, name.catalog) and table in (None, name.table)
 
 
-def _tables(catalog: str) -> list[Table]:
-    from producer.iceberg.catalog import open_catalog, table_names
+def _tables(catalog: str) -> Iterator[Table]:
+    """Yield the tables of a catalog, without those that cannot be loaded."""
+    from producer.iceberg.catalog import open_catalog, open_table, table_names
 
-    opened = open_catalog(catalog)
-    return [opened.load_table(name) for name in table_names(opened)]
+    for name in table_names(open_catalog(catalog)):
+        with suppress(IcefleetError):
+            yield open_table(catalog, name)
 
 
 def _jobs(table: Table) -> dict[str, float]:

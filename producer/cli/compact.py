@@ -42,17 +42,7 @@ def _option_flags(command: F) -> F:
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done and why; nothing is written.")
 @_option_flags
 @run_options
-def compact(
-    table: str,
-    catalog: str,
-    branch: str,
-    where: str | None,
-    is_dry_run: bool,
-    all_or_nothing: bool,
-    no_wait: bool,
-    as_json: bool,
-    **flags: Any,
-) -> None:
+def compact(is_dry_run: bool, no_wait: bool, as_json: bool, **given: Any) -> None:
     """Rewrite files of TABLE (namespace.table) that are small, large or have many deletes into well-sized ones.
 
     Deletes of every kind are applied on the way. Options have the names and defaults of Iceberg's rewrite_data_files.
@@ -69,16 +59,8 @@ def compact(
       icefleet compact db.events --sort-order "user desc nulls last, at"
       icefleet compact db.events --zorder latitude,longitude --rewrite-all --json
     """
-    options = encode_options({name.replace("_", "-"): value for name, value in flags.items()})
-    request = Request.new(
-        table,
-        operation=Operation.COMPACT,
-        catalog=catalog,
-        branch=branch,
-        where=where,
-        all_or_nothing=all_or_nothing,
-        options=options,
-    )
+    options = encode_options({name: given.pop(name.replace("-", "_")) for name in OPTION_FIELDS})
+    request = Request.new(operation=Operation.COMPACT, options=options, **given)
     if is_dry_run:
         dry_run(request, _COLUMNS, _summary, as_json=as_json)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -25,22 +25,20 @@ _COLUMNS: Final = (
 @click.command()
 @table_options
 @JSON
-def plan(table: str, catalog: str, branch: str, where: str | None, as_json: bool) -> None:
+def plan(as_json: bool, **scope: Any) -> None:
     """Show what a conversion of TABLE would do. Nothing is written. (Of a compaction: icefleet compact --dry-run.)
 
     \b
     Example:
       icefleet plan db.events --where "day >= '2024-05-01'"
     """
-    dry_run(Request.new(table, catalog=catalog, branch=branch, where=where), _COLUMNS, _summary, as_json=as_json)
+    dry_run(Request.new(**scope), _COLUMNS, _summary, as_json=as_json)
 
 
 @click.command()
 @table_options
 @run_options
-def convert(
-    table: str, catalog: str, branch: str, where: str | None, all_or_nothing: bool, no_wait: bool, as_json: bool
-) -> None:
+def convert(no_wait: bool, as_json: bool, **scope: Any) -> None:
     """Turn the equality deletes of TABLE (namespace.table) into position deletes (v2) or deletion vectors (v3).
 
     Runs on the fleet at ICEFLEET_BROKER_URL, or in this process when that is empty.
@@ -54,8 +52,7 @@ def convert(
       icefleet convert db.events --where "day = '2024-05-01'" --json
       icefleet convert lake.db.events --catalog prod --branch audit --no-wait
     """
-    request = Request.new(table, catalog=catalog, branch=branch, where=where, all_or_nothing=all_or_nothing)
-    run(request, no_wait=no_wait, as_json=as_json)
+    run(Request.new(**scope), no_wait=no_wait, as_json=as_json)
 
 
 def _summary(planned: PlanWithUnits) -> Iterator[str]:

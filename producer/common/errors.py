@@ -5,7 +5,10 @@ Each carries one sentence for a person that says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from enum import StrEnum
+from itertools import islice
 from typing import ClassVar
 
 from producer.common.redaction import redact
@@ -83,3 +86,9 @@ class OutsideTable(Failed):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text without its full stop, or the error's class if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """Return the end of a sentence about an unknown name: the known name that is most like it, or else the first 20."""
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(islice(known, 20))}."

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, SettingsConfigDict
 
-from producer.common.errors import Reason, Refused
+from producer.common.errors import Reason, Refused, suggest
 from producer.common.redaction import register_address
 from producer.common.sizes import parse_size
 
@@ -152,8 +152,7 @@ class Settings(BaseSettings):
             names = type(self).model_fields
             for name in given:
                 if name not in names and not name.startswith("_"):  # BaseSettings takes _env_file and others
-                    close = get_close_matches(name.lower().removeprefix(PREFIX.lower()), names, n=1)
-                    hint = f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}."
+                    hint = suggest(name.lower().removeprefix(PREFIX.lower()), names)
                     raise Refused(Reason.CONFIGURATION, f"There is no setting {name!r}{hint}")
             try:
                 super().__init__(**given)

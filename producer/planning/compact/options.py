@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
-from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from producer.common.errors import Reason, Refused
+from producer.common.errors import Reason, Refused, suggest
 from producer.common.sizes import parse_size
 from producer.model.plan import Strategy
 
@@ -122,7 +121,8 @@ class Options(BaseModel):
         """
         for name in given:
             if name not in OPTION_FIELDS:
-                raise Refused(Reason.USAGE, f"There is no option {name!r}{_suggestion(name)}")
+                hint = suggest(name.lower().replace("_", "-"), OPTION_FIELDS)
+                raise Refused(Reason.USAGE, f"There is no option {name!r}{hint}")
         given = _accept_zorder(given)
         try:
             tier = cls.model_validate({"tier": given["tier"]} if "tier" in given else {}).tier
@@ -200,11 +200,6 @@ def _accept_zorder(given: Mapping[str, str]) -> Mapping[str, str]:
         return given
     rest = {name: text for name, text in given.items() if name not in ("sort-order", "strategy")}
     return {**rest, "strategy": Strategy.ZORDER, "zorder": order[len("zorder(") : -1]}
-
-
-def _suggestion(name: str) -> str:
-    close = get_close_matches(name.lower().replace("_", "-"), OPTION_FIELDS, n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(OPTION_FIELDS)}."
 
 
 def _allowed(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 from pyiceberg.schema import Schema
@@ -15,7 +14,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.transforms import IdentityTransform, Transform, UnknownTransform, VoidTransform, parse_transform
 from pyiceberg.types import NestedField, PrimitiveType
 
-from producer.common.errors import Reason, Refused
+from producer.common.errors import Reason, Refused, suggest
 from producer.model.plan import Rewrite, SortKey, Strategy
 from producer.planning.compact.options import JobOrder, Options, Tier
 
@@ -182,9 +181,8 @@ def _column(name: str, schema: Schema, option: str) -> NestedField:
     try:
         field = schema.find_field(name)
     except ValueError as error:
-        close = get_close_matches(name, schema.column_names, n=1)
-        hint = f": did you mean {close[0]!r}?" if close else f"; it has {', '.join(schema.column_names[:20])}."
-        raise Refused(Reason.USAGE, f"{option}: the table has no column {name!r}{hint}") from error
+        sentence = f"{option}: the table has no column {name!r}{suggest(name, schema.column_names)}"
+        raise Refused(Reason.USAGE, sentence) from error
     try:
         schema.accessor_for_field(field.field_id)
     except ValueError as error:

@@ -378,7 +378,7 @@ class TestSortOrders:
             ("shuffle(id)", "'shuffle(id)' is no transform"),
             ("day(id)", "day takes no long such as 'id'."),
             ("ide", "the table has no column 'ide': did you mean 'id'?"),
-            ("zzz", "the table has no column 'zzz'; it has id, name"),
+            ("zzz", "the table has no column 'zzz'; there are id, name"),
             ("tags", "'tags' is a list<string>, which has no order."),
         ],
     )
