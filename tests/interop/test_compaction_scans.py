@@ -59,7 +59,7 @@ def test_what_is_skipped(bridge: Bridge, warehouse: str, compact: Compact, strat
     rows = [[i * 7919 % 4000, f"a prefix that is cut {i * 104729 % 4000:05d}", i / 3] for i in range(4000)]
     for start in range(0, 4000, 1000):
         table.commit(*rows[start : start + 1000])
-    options = {"rewrite-all": "true", "target-file-size-bytes": "4000", "max-file-size-bytes": "8000"}
+    options = {"rewrite-all": "true", "target-file-size-bytes": "4000b", "max-file-size-bytes": "8000b"}
     asked: dict[str, dict[str, Any]] = {"sort": {"sort_order": "id"}, "zorder": {"zorder": ["id", "f"]}}
     compact(table, strategy=strategy, options=options, **asked[strategy])
     of = len(live(table.inspect(), DATA))
