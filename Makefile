@@ -17,7 +17,7 @@ test:  ## style, types and all tests but the longest; says what it skipped and w
 	@scripts/bootstrap python java redis chromium
 	@$(RUN) ruff check .
 	@$(RUN) mypy
-	@$(RUN) python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(RUN) python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-install:  ## install each extra with pip in an environment of its own and use it; takes some minutes
 	@scripts/bootstrap python java redis
