@@ -82,13 +82,13 @@ def _field_id(field: pa.Field) -> int | None:
 
 
 def _children(type_: pa.DataType) -> list[pa.Field]:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _children(type_.storage_type)
     if pa.types.is_struct(type_):
         return list(type_)
     if pa.types.is_map(type_):
         return [type_.key_field, type_.item_field]
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
-        return [type_.value_field]
-    return []
+    return [type_.value_field] if hasattr(type_, "value_field") else []  # lists of all kinds, views too
 
 
 def _width(type_: pa.DataType) -> int:

@@ -124,7 +124,8 @@ def _is_readable(io: FileIO, path: str) -> bool:
 
 
 def _may_hold(group: pq.RowGroupMetaData, column: KeyColumn, leaf: Leaf, bounds: Bounds) -> bool:
-    chunk = group.column(leaf.column)
+    if leaf.column >= group.num_columns or (chunk := group.column(leaf.column)).path_in_schema != leaf.name:
+        return True  # a type before it has another number of columns than is known: these are another column's
     found = chunk.statistics
     if found is None:
         return True

@@ -48,6 +48,26 @@ def test_column_numbers_are_those_of_parquet(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize(
+    "type_",
+    [
+        pa.list_view(pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        pa.large_list_view(pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+        pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())]), 2),
+        pa.opaque(pa.struct([("a", pa.int64()), ("b", pa.int64())]), "type", "vendor"),
+        pa.uuid(),
+    ],
+    ids=str,
+)
+def test_columns_of_other_writers_take_as_many_chunks_as_parquet_has(type_: pa.DataType, tmp_path: object) -> None:
+    """The statistics of the column after them would be another column's, and rule out rows that are deleted."""
+    path = f"{tmp_path}/other.parquet"
+    pq.write_table(pa.schema([pa.field("x", type_), field("id", pa.int64(), 1)]).empty_table(), path)
+    with pq.ParquetFile(path) as file:
+        leaf = leaves(file.schema_arrow, None)[1]
+        assert file.schema.column(leaf.column).path == "id"
+
+
+@pytest.mark.parametrize(
     ("schema", "expected"),
     [
         (WIDE, True),

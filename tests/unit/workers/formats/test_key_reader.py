@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.types import (
     DateType,
@@ -25,7 +26,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from workers.formats.format_model import Bounds
+from workers.arrow.fields import leaves
+from workers.formats.format_model import Bounds, format_model
 from workers.formats.key_reader import KeyBatch, KeyReader
 from workers.model.delete_set import ContentFile, FileSplit, KeyColumn
 from workers.runtime.errors import CorruptFile, DataError, UnsupportedFile
@@ -370,3 +372,14 @@ def test_storage_that_fails_is_no_broken_file(files: Files, monkeypatch: pytest.
     monkeypatch.setattr(PyArrowFileIO, "new_input", refuse)
     with pytest.raises(ConnectionResetError):
         read(path, ID)
+
+
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_statistics_of_another_column_rule_nothing_out(files: Files, number: int) -> None:
+    """Should a type before the key have more or fewer column chunks than is known."""
+    path = files.write([field("a", pa.int64(), 2), field("id", pa.int64(), 1)], [[100, 200], [1, 2]])
+    with format_model(FileFormat.PARQUET).open(IO, path) as data:
+        leaf = replace(leaves(data.arrow_schema, None)[1], column=number)
+        bounds = Bounds(lower=150, upper=150)  # ruled out by the statistics of id, and not by those of a
+        assert data.may_match(0, [ID], [leaf], [bounds]) is (number != 1)
+        assert data.may_match(0, [ID], [leaf], [Bounds(lower=1, upper=1)])
