@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -15,7 +15,7 @@ import click
 from producer.broker.connections import connection_error
 from producer.broker.registry import JobRegistry
 from producer.cli import render
-from producer.common.errors import Failed, IcefleetError, Reason, Refused
+from producer.common.errors import Corrupt, Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.fleet import Fleet
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 UNKNOWN: Final = "unknown"
 #: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
-    errno.ENOSPC: ": this disk is full: free some space and run this again",
-    errno.EDQUOT: ": this user's quota is used up: free some space and run this again",
-    errno.EACCES: ": this user lacks the right: grant it and run this again",
+    errno.ENOSPC: ": this disk is full: free some space",
+    errno.EDQUOT: ": this user's quota is used up: free some space",
+    errno.EACCES: ": this user lacks the right: grant it",
     errno.EROFS: ": the disk is mounted for reading only",
 }
 
@@ -100,13 +100,44 @@ def goes_on(settings: Settings, job: str, *, sent: bool = True) -> Iterator[None
     except KeyboardInterrupt as error:
         raise Interrupted(f"{state}: {advice}", job) from error
     except Exception as error:  # clients of Redis, catalogs and storage raise errors of many kinds
-        if isinstance(error, Refused) and error.reason not in _PASSING:
+        if _is_final(error):
             raise
         log.info("%s cannot be read", job, exc_info=True)
-        why = str(error) if isinstance(error, IcefleetError) else failure_text(error)
+        why = _reason_of(error)
         if is_of_broker(error):
             why = str(connection_error(settings.redis_url or settings.broker_url, error))
         raise Unknown(f"{why.rstrip('.')}. {state}: {advice}", job) from error
+
+
+@contextmanager
+def resumable(job: str) -> Iterator[None]:
+    """Turn what interrupts a job that this process works on into an error that says how to go on with the job.
+
+    Raises:
+        Interrupted: The user has interrupted the command while the job was planned or committed.
+        Unknown: Storage or the catalog fails, and what the job has staged stays.
+        IcefleetError: The job has ended, or has not begun.
+    """
+    advice = f"`icefleet resume {job}` finishes what was begun, or says that nothing was."
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(advice, job) from error
+    except Exception as error:  # clients of catalogs and storage raise errors of many kinds
+        if _is_final(error) or isinstance(error, Failed | Corrupt):
+            raise
+        log.info("%s is interrupted", job, exc_info=True)
+        raise Unknown(f"{_reason_of(error).rstrip('.')}. {advice}", job) from error
+
+
+def _is_final(error: Exception) -> bool:
+    """Return whether an error is a refusal that does not pass."""
+    return isinstance(error, Refused) and error.reason not in _PASSING
+
+
+def _reason_of(error: Exception) -> str:
+    """Return an error in one line."""
+    return str(error) if isinstance(error, IcefleetError) else failure_text(error)
 
 
 def is_of_broker(error: Exception) -> bool:
@@ -161,8 +192,9 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         with suggest_table(request.catalog, request.table):
             table = open_table(request.catalog, request.table)
         check_request(table, request)  # refuse before a job exists what planning would refuse
-        submitting = nullcontext() if fleet.settings.local else goes_on(fleet.settings, request.job, sent=False)
-        with submitting, render.progress_bar(request.table, quiet=as_json or not fleet.settings.local) as bar:
+        local = fleet.settings.local
+        submitting = resumable(request.job) if local else goes_on(fleet.settings, request.job, sent=False)
+        with submitting, render.progress_bar(request.table, quiet=as_json or not local) as bar:
             job = fleet.submit(request, on_progress=bar.update)
         if no_wait:
             queued = {"job": job.id, "table": request.table, "status": "queued"}
@@ -171,9 +203,6 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
         report = wait(job, fleet.settings, as_json=as_json)
     except Unknown:
         raise
-    except KeyboardInterrupt as error:  # while the job was planned or committed here
-        sentence = f"`icefleet resume {request.job}` finishes what was begun, or says that nothing was."
-        raise Interrupted(sentence, request.job) from error
     except Exception as error:  # clients of catalogs and storage raise errors of many kinds
         if not as_json:
             raise
@@ -183,7 +212,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             catalog=request.catalog,
             operation=request.operation,
             status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
-            reason=str(error) if isinstance(error, IcefleetError) else failure_text(error),
+            reason=_reason_of(error),
         )
     end(report, as_json)
 

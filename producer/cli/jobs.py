@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -24,6 +23,7 @@ from producer.cli.common import (
     goes_on,
     print_json,
     require_redis,
+    resumable,
     show,
     suggest_table,
     wait,
@@ -170,7 +170,7 @@ def resume(job: str, as_json: bool) -> None:
     """
     fleet = require_redis(Fleet())
     found = fleet.job(job)
-    with nullcontext() if fleet.settings.local else goes_on(fleet.settings, job):
+    with resumable(job) if fleet.settings.local else goes_on(fleet.settings, job):
         found = found.resume()
     end(wait(found, fleet.settings, as_json=as_json), as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -663,6 +664,31 @@ class TestConvert:
         assert (output["table"], output["status"]) == ("db.t", "unknown")
         assert output["reason"].startswith(f"`icefleet resume {output['job']}` finishes what was begun")
         assert only_json(run("resume", output["job"], "--json"))["status"] == "committed"
+
+    @pytest.mark.parametrize(
+        ("error", "says"),
+        [
+            (OSError(errno.ENOSPC, "No space left"), "No space left (OSError): this disk is full: free some space. "),
+            (Refused(Reason.NO_ANSWER, "Catalog 'default' does not answer: 503"), "does not answer: 503. "),
+        ],
+        ids=["full", "no answer"],
+    )
+    def test_a_job_that_storage_or_catalog_stops_is_resumed(
+        self, run: Run, stream: StreamTable, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+    ) -> None:
+        def fail(*_: object) -> Report:
+            raise error
+
+        with monkeypatch.context() as failing:
+            failing.setattr(jobs, "end", fail)
+            result = run("convert", "db.t")
+            assert (result.exit_code, result.stdout) == (1, "")
+            told = re.search(r"`icefleet resume (convert:default:db\.t:\S+)` finishes what was begun", result.stderr)
+            assert told is not None
+            assert says in result.stderr
+            output = only_json(run("resume", told[1], "--json"))
+            assert (output["job"], output["status"]) == (told[1], "unknown")
+        assert only_json(run("resume", told[1], "--json"))["status"] == "committed"
 
     def test_nested_namespaces(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
         stream = StreamTable.create(catalog, "lake.db.t", SCHEMA)
