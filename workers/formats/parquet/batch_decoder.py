@@ -23,14 +23,12 @@ _PEEK_BYTES: Final = 64 << 10
 _PEEK_ROWS: Final = 1 << 20
 #: Values that are decoded at a time where nothing tells how long they may be.
 _UNKNOWN_STEP: Final = 1 << 6
-#: The same where most values are plain: smaller steps would cost noticeably more. Here the bound does not hold at once:
-#: where short values turn into long ones of the dictionary, one step may take so many times the longest value.
-_MIXED_STEP: Final = 1 << 12
-#: Where steps are small, the first one; each is twice the one before at most.
+#: Steps of at most so many rows begin with the first one below; each is twice the one before at most.
+_SMALL_STEP: Final = 1 << 12
 _FIRST_STEP: Final = 1 << 8
 #: What a value takes as an index of a dictionary, at most.
 _INDEX_BYTES: Final = 4
-#: A dictionary in a column chunk of so many bytes is read whatever else is there.
+#: A column chunk of so many bytes does not count as mixed.
 _SMALL_CHUNK_BYTES: Final = 512 << 10
 #: Where some rows may be much wider than most, what is decoded at a time takes so many bytes on average, and so many
 #: rows at least. Smaller steps cost noticeably more.
@@ -64,7 +62,7 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         is_even = self._is_even(leaves)
         max_bytes = min(max(1, max_bytes), _MAX_BYTES)
         max_step = self._step(group, leaves, max_bytes, max_rows, added)
-        step = max_step if is_even or max_step > _MIXED_STEP else min(max_step, _FIRST_STEP)
+        step = max_step if is_even or max_step > _SMALL_STEP else min(max_step, _FIRST_STEP)
         read = self.iter_batches(batch_size=step, row_groups=[group], columns=list(columns), use_threads=False)
         if is_even:
             yield from (batch for batch in read if batch.num_rows)
@@ -97,7 +95,7 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         # No value is longer than the column chunk that its dictionary is in; mostly that is enough to know.
         longest = {leaf: int(chunks.column(leaf).total_uncompressed_size) for leaf in encoded}
         if rows * sum(longest.values()) > max_bytes:
-            longest = self._longest(group, [leaf for leaf in encoded if not _is_mixed(chunks.column(leaf))])
+            longest = self._longest(group, encoded)
         # Bytes that every row has, and bytes that all rows have together, in whatever rows they may be.
         row_bytes, spread, step = added, 0, max_rows
         for leaf in leaves:
@@ -107,13 +105,14 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
                 spread += chunk.total_uncompressed_size
                 width = 0 if _is_plain(chunk) else longest.get(leaf)
             if width is None:
-                values = _MIXED_STEP if _is_mixed(chunk) else _UNKNOWN_STEP
-                values = max(values, max_bytes // max(1, chunk.total_uncompressed_size))
+                values = max(_UNKNOWN_STEP, max_bytes // max(1, chunk.total_uncompressed_size))
                 step = min(step, max(1, values * rows // max(rows, chunk.num_values)))
             elif column.max_repetition_level:
                 spread += chunk.num_values * (width + _OFFSET_WIDTH)
             else:
                 row_bytes += width + _OFFSET_WIDTH
+                if _is_mixed(chunk):
+                    step = min(step, _MIN_BATCH_ROWS)
         step = min(step, max_bytes // max(1, row_bytes))
         if spread > max_bytes:
             mean = max(1, spread // rows)
@@ -198,7 +197,7 @@ def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _is_mixed(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Return whether most values are not from a dictionary, though there is one: a large one, expensive to read."""
+    """Return whether most values are not from a dictionary, though there is one: larger steps would gain nothing."""
     size = int(chunk.total_uncompressed_size)
     return size > _INDEX_BYTES * chunk.num_values and size > _SMALL_CHUNK_BYTES
 

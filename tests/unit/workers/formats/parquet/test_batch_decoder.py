@@ -36,10 +36,18 @@ def mixed() -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(indexes), pa.concat_arrays([LONG, short]))
 
 
+def huge() -> pa.DictionaryArray:
+    """Short values and then one so long that its column chunk looks as if most values were not in the dictionary."""
+    values = pa.array([*(f"k{n}" for n in range(500)), "0123456789abcdef" * 32_768])
+    indexes = np.concatenate([NUMBERS % 500, np.full(400, 500)]).astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(indexes), values)
+
+
 CASES: dict[str, Callable[[], pa.Array]] = {
     "string": long,
     "string-after-short-ones": lambda: long(short=10_000),
     "string-before-plain-ones": mixed,
+    "one-huge-string": huge,
     "struct": lambda: pa.StructArray.from_arrays([pa.array(NUMBERS), long()], names=["n", "s"]),
     "list": lambda: pa.ListArray.from_arrays(offsets(4_000, 5), long()),
     "list-after-empty-ones": lambda: pa.ListArray.from_arrays(offsets(2_000, 5, 10_000), long(10_000)),
