@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
-from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.errors import Reason, Refused
 from producer.common.settings import Settings
 from producer.job import Job, ProgressCallback, local_engine
 from producer.model.job import JobId, Operation, Request
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
 
     from producer.planning.units import PlanWithUnits
+
+log = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -184,11 +186,11 @@ class Fleet:
                 from producer.iceberg.catalog import open_table
 
                 found = {**_jobs(open_table(catalog or "default", table)), **found}
-            except IcefleetError:
+            except Exception:  # clients of catalogs and storage raise errors of many kinds
                 if not found:
                     raise
         elif not found:
-            found = dict(item for opened in _tables(catalog or "default") for item in _jobs(opened).items())
+            found = dict(item for jobs in _jobs_of_tables(catalog or "default") for item in jobs.items())
         return [Job(job, self.settings) for job, _ in sorted(found.items(), key=lambda item: -item[1])]
 
 
@@ -200,13 +202,15 @@ def _is_job_of(job: str, catalog: str | None, table: str | None) -> bool:
     return catalog in (None, name.catalog) and table in (None, name.table)
 
 
-def _tables(catalog: str) -> Iterator[Table]:
-    """Yield the tables of a catalog, without those that cannot be loaded."""
+def _jobs_of_tables(catalog: str) -> Iterator[dict[str, float]]:
+    """Yield the jobs of each table of a catalog, without the tables that cannot be read."""
     from producer.iceberg.catalog import open_catalog, open_table, table_names
 
     for name in table_names(open_catalog(catalog)):
-        with suppress(IcefleetError):
-            yield open_table(catalog, name)
+        try:
+            yield _jobs(open_table(catalog, name))
+        except Exception:  # clients of catalogs and storage raise errors of many kinds
+            log.info("The jobs of %s cannot be read", name, exc_info=True)
 
 
 def _jobs(table: Table) -> dict[str, float]:
@@ -215,9 +219,15 @@ def _jobs(table: Table) -> dict[str, float]:
     from producer.state.job_store import JobStore, branches_of
 
     found = jobs_of(table.metadata)
-    for operation in Operation:
-        currents, _ = JobStore(table.io, table.metadata.location, "", branches_of(table.metadata)).currents(operation)
-        for current in currents:
-            if JobId.parse(current.job).table:
-                found.setdefault(current.job, current.submitted)
+    store = JobStore(table.io, table.metadata.location, "", branches_of(table.metadata))
+    try:
+        currents = [current for operation in Operation for current in store.currents(operation)[0]]
+    except Exception:  # as storage's client raises it
+        if not found:
+            raise
+        log.info("The records of jobs at %s cannot be read", store.location, exc_info=True)
+        currents = []
+    for current in currents:
+        if JobId.parse(current.job).table:
+            found.setdefault(current.job, current.submitted)
     return found

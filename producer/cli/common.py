@@ -103,7 +103,7 @@ def goes_on(settings: Settings, job: str, *, sent: bool = True) -> Iterator[None
         if _is_final(error):
             raise
         log.info("%s cannot be read", job, exc_info=True)
-        why = _reason_of(error)
+        why = reason_of(error)
         if is_of_broker(error):
             why = str(connection_error(settings.redis_url or settings.broker_url, error))
         raise Unknown(f"{why.rstrip('.')}. {state}: {advice}", job) from error
@@ -127,7 +127,7 @@ def resumable(job: str) -> Iterator[None]:
         if _is_final(error) or isinstance(error, Failed | Corrupt):
             raise
         log.info("%s is interrupted", job, exc_info=True)
-        raise Unknown(f"{_reason_of(error).rstrip('.')}. {advice}", job) from error
+        raise Unknown(f"{reason_of(error).rstrip('.')}. {advice}", job) from error
 
 
 def _is_final(error: Exception) -> bool:
@@ -135,7 +135,7 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, Refused) and error.reason not in _PASSING
 
 
-def _reason_of(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return an error in one line."""
     return str(error) if isinstance(error, IcefleetError) else failure_text(error)
 
@@ -212,7 +212,7 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             catalog=request.catalog,
             operation=request.operation,
             status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
-            reason=_reason_of(error),
+            reason=reason_of(error),
         )
     end(report, as_json)
 

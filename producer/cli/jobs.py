@@ -21,14 +21,16 @@ from producer.cli.common import (
     end,
     find_fleet,
     goes_on,
+    is_of_broker,
     print_json,
+    reason_of,
     require_redis,
     resumable,
     show,
     suggest_table,
     wait,
 )
-from producer.common.errors import IcefleetError, Reason, Refused
+from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text
 from producer.fleet import Fleet
 from producer.job import Job, Progress
@@ -71,8 +73,10 @@ class JobLine:
                 status, done, units = str(now.status), now.done, now.units
                 seconds = round(time.time() - job.name.submitted, 1) if job.name.submitted else None
                 reason = now.problem
-        except IcefleetError as error:
-            status, reason = UNKNOWN, str(error)
+        except Exception as error:  # clients of catalogs and storage raise errors of many kinds
+            if is_of_broker(error):
+                raise
+            status, reason = UNKNOWN, reason_of(error)
         name = job.name
         return cls(
             job.id, name.table, name.catalog, name.operation, status, done, units, name.submitted, seconds, reason

@@ -38,6 +38,7 @@ from producer.job import Job, Progress, ProgressCallback
 from producer.model.job import Operation, Report, Request, Status
 from producer.model.plan import Plan, UnitHeader
 from producer.planning.compact.options import OPTION_FIELDS
+from producer.state.records import Records
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
@@ -1032,6 +1033,27 @@ class TestJobs:
     def test_listing_one_whose_table_cannot_be_read(self, run: Run, done: str, stream: StreamTable) -> None:
         job = JobLine.of(Fleet().job(done.replace("db.t", "db.gone")))
         assert (job.status, job.reason) == ("unknown", "There is no table 'db.gone' in catalog 'default'.")
+
+    def test_listing_beside_storage_that_does_not_answer(
+        self, run: Run, done: str, catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = StreamTable.create(catalog, "db.other", SCHEMA)
+        other.append(rows(1))
+        other.delete_where_equal(rows(1), ["id"])
+        StreamTable.create(catalog, "db.other_without_jobs", SCHEMA)
+        away = only_json(run("convert", "db.other", "--json"))["job"]
+        read = Records._read_once
+
+        def answer(records: Records, *arguments: Any) -> Any:
+            if "other" in records.base:
+                raise OSError("no answer")
+            return read(records, *arguments)
+
+        monkeypatch.setattr(Records, "_read_once", answer)
+        output = {row["job"]: (row["status"], row["reason"]) for row in only_json(run("jobs", "--json"))}
+        assert output == {done: ("committed", None), away: ("unknown", "no answer (OSError)")}
+        assert [row["job"] for row in only_json(run("jobs", "db.other", "--json"))] == [away]
+        assert "no answer" in run("jobs", "db.other_without_jobs").stderr
 
     def test_listing_none(self, run: Run, stream: StreamTable) -> None:
         assert run("jobs", "db.t").stdout == "No jobs.\n"
