@@ -184,12 +184,16 @@ def sweep_tables(self: QuietTask) -> str:
 def _job_has_ended(context: JobContext) -> Cancelled | Late:
     """Return the exception by which a task ends after its job.
 
-    A process without a broker posts no report, and cannot release the table that the sweeper has locked for its job.
+    A process without a broker posts no report, and cannot release the table that the sweeper has locked for its job;
+    no record says on which branch.
     """
     registry = JobRegistry(settings)
     report = registry.report(context.id)
     if report is None and is_over(context):
-        _plan_next(registry.release(request_from_id(context.id)))
+        for branch in context.store.branches:
+            request = request_from_id(context.id).model_copy(update={"branch": branch})
+            if registry.has_lock(request):
+                _plan_next(registry.release(request))
     if context.store.is_cancelled() or (report is not None and report.status is Status.CANCELLED):
         return Cancelled("cancelled: nothing of this unit is committed")
     return Late("the job has ended")

@@ -76,16 +76,20 @@ class JobRegistry(FleetRedis):
             return True
         running = self._key("running", request)
         if not self._redis.set(running, request.job, nx=True, ex=self._lock_seconds):
-            return cast("str | None", self._redis.get(running)) == request.job
+            return self.has_lock(request)
         if self._redis.exists(_report_key(request.job)):  # it ended while the caller was about to lock
             self._redis.eval(_RELEASE, 1, running, request.job)
             return False
         self._redis.eval(_RELEASE, 1, self._waiting(request), request.job)
         return True
 
+    def has_lock(self, request: Request) -> bool:
+        """Return whether the job holds the lock of its table."""
+        return bool(self) and cast("str | None", self._redis.get(self._key("running", request))) == request.job
+
     def extend_lock(self, request: Request) -> None:
         """Extend the job's lock, if it still holds it."""
-        if self and cast("str | None", self._redis.get(self._key("running", request))) == request.job:
+        if self.has_lock(request):
             self._redis.expire(self._key("running", request), self._lock_seconds)
 
     def save_report(self, report: Report) -> None:

@@ -60,13 +60,16 @@ class _Sweeper:
             self._messenger.commit(job, store.location)
             return True
         plan = store.latest_plan()
-        if plan is None:  # the process that was to plan it died
-            return self.plan_again(request)
-        if store.is_cancelled() or next(store.at(plan).pending(plan.units), None) is None:
+        if plan is not None and (store.is_cancelled() or next(store.at(plan).pending(plan.units), None) is None):
             self._messenger.commit(job, plan.location)  # safe to run twice, and nothing else ends the job
             return True
         if not self.registry.lock(request):
             return False
+        if store.request_of(request.operation, job) is None:  # a process without a broker has ended it just now
+            self.registry.release(request)
+            return False
+        if plan is None:  # the process that was to plan it died
+            return self.plan_again(request)
         self.registry.extend_lock(request)
         if units := self._lost_units(plan, store):
             self.registry.mark_sent(job, self._seconds)

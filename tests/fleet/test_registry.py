@@ -14,7 +14,7 @@ from producer.model.job import Operation, Report, Request, Status
 from tasks.job.context import JobContext
 from tasks.lifecycle.rounds import begin
 from tasks.local import LocalEngine
-from tasks.messaging.sweeper import sweep
+from tasks.messaging.sweeper import current_jobs, sweep
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.tables import streamed
 from tests.support.dispatch import Dispatch
@@ -59,14 +59,18 @@ def test_a_job_that_has_ended_locks_no_table(registry: JobRegistry) -> None:
     assert registry.lock(following)
 
 
-@pytest.mark.parametrize("queue", ["convert", "commit"])
+@pytest.mark.parametrize(("queue", "branch"), [("convert", "main"), ("commit", "main"), ("convert", "audit")])
 def test_a_table_that_the_sweeper_locked_for_a_job_without_a_broker(
-    server: LocalFleet, registry: JobRegistry, monkeypatch: pytest.MonkeyPatch, queue: str
+    server: LocalFleet, registry: JobRegistry, monkeypatch: pytest.MonkeyPatch, queue: str, branch: str
 ) -> None:
     """The process that ends the job does not know this Redis: a message that comes late releases the table."""
     server.attach(monkeypatch)
-    table = streamed(server.catalog, f"db.{queue}", partitions=2, upserts=1).identifier
-    local, own, following = Settings(_env_file=None, broker_url=""), Request.new(table), Request.new(table)
+    stream = streamed(server.catalog, f"db.{queue}_{branch}", partitions=2, upserts=1)
+    if branch != "main":
+        with stream.table.manage_snapshots() as refs:
+            refs.create_branch(stream.table.metadata.current_snapshot_id or 0, branch)
+    local = Settings(_env_file=None, broker_url="")
+    own, following = (Request.new(stream.identifier, branch=branch) for _ in range(2))
     dispatch = Dispatch(monkeypatch)
     monkeypatch.setattr("tasks.app.settings", server.settings)
     begin(own, local)
@@ -80,6 +84,22 @@ def test_a_table_that_the_sweeper_locked_for_a_job_without_a_broker(
     dispatch.step()
     assert dispatch.done == [(f"icefleet.{queue}", "the job has ended")]
     assert registry.lock(following)
+
+
+def test_a_job_without_a_broker_that_ends_during_a_sweep(
+    server: LocalFleet, registry: JobRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep has read it, and finds its messages sent: none is to come that would release the table."""
+    server.attach(monkeypatch)
+    table = streamed(server.catalog, "db.swept", partitions=2, upserts=1).identifier
+    local, own = Settings(_env_file=None, broker_url=""), Request.new(table)
+    begin(own, local)
+    registry.mark_sent(own.job)
+    read = list(current_jobs(server.settings))
+    assert LocalEngine(local).run(own).status is Status.COMMITTED
+    monkeypatch.setattr("tasks.messaging.sweeper.current_jobs", lambda _: read)
+    assert sweep(server.settings) == []
+    assert registry.lock(Request.new(table))
 
 
 def test_equal_requests_that_wait_are_one(registry: JobRegistry) -> None:
