@@ -17,7 +17,16 @@ from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel
-from pyiceberg.types import GeographyType, GeometryType, NestedField
+from pyiceberg.types import (
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    UnknownType,
+)
 
 from producer.common.errors import Corrupt, Reason, Refused
 
@@ -68,7 +77,18 @@ def unloadable_column(error: BaseException) -> tuple[str, str] | None:
 def unrewritable_column(schema: Schema) -> NestedField | None:
     """Return the first column, at any depth, whose values a compaction cannot write yet, or None."""
     fields = (schema.find_field(field_id) for field_id in sorted(schema.field_ids))
-    return next((field for field in fields if isinstance(field.field_type, _NOT_REWRITTEN)), None)
+    return next((field for field in fields if not _is_rewritable(field.field_type)), None)
+
+
+def _is_rewritable(type_: IcebergType) -> bool:
+    """Return whether files hold values of the type itself; a Parquet group holds something besides unknown fields."""
+    if isinstance(type_, StructType):
+        return not all(isinstance(field.field_type, UnknownType) for field in type_.fields)
+    if isinstance(type_, ListType):
+        return not isinstance(type_.element_type, UnknownType)
+    if isinstance(type_, MapType):
+        return not isinstance(type_.value_type, UnknownType)
+    return not isinstance(type_, _NOT_REWRITTEN)
 
 
 def _missing_keys(document: Any, model: Any, path: str) -> Iterator[str]:

@@ -184,9 +184,9 @@ def _path(text: str) -> None:
 
 def _fraction(text: str) -> None:
     with suppress(ValueError):
-        if 0 < float(text) < 1:
+        if 0 < float(text) < 1 and 0 < 1 - float(text) ** (1 / 8) < 1:  # the size of a Bloom filter has it as divisor
             return
-    raise ValueError("a number between 0 and 1")
+    raise ValueError("a number between 0 and 1, and not all but equal to one of them")
 
 
 def _boolean(text: str) -> None:

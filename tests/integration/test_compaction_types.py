@@ -227,7 +227,22 @@ class TestSchemas:
         assert read["n"].to_pylist() == [7] * 5
 
 
-def test_a_type_that_is_not_rewritten_is_named(create: Create) -> None:
+@pytest.mark.parametrize(
+    ("type_", "says"),
+    [
+        ("geometry", "geometry"),
+        ({"type": "list", "element-id": 3, "element-required": False, "element": "unknown"}, "list<unknown>"),
+        (
+            {"type": "map", "key-id": 3, "key": "int", "value-id": 4, "value-required": False, "value": "unknown"},
+            "map<int, unknown>",
+        ),
+        (
+            {"type": "struct", "fields": [{"id": 3, "name": "u", "required": False, "type": "unknown"}]},
+            "struct<3: u: optional unknown>",
+        ),
+    ],
+)
+def test_a_type_that_is_not_rewritten_is_named(create: Create, type_: Any, says: str) -> None:
     """At once, and not after so many attempts."""
     schema = Schema(NestedField(1, "id", LongType(), required=False))
     stream = create(schema, 3)
@@ -236,12 +251,12 @@ def test_a_type_that_is_not_rewritten_is_named(create: Create) -> None:
     evolve(
         stream,
         {"id": 1, "name": "id", "required": False, "type": "long"},
-        {"id": 2, "name": "place", "required": False, "type": "geometry"},
+        {"id": 2, "name": "place", "required": False, "type": type_},
     )
     location = stream.table.metadata_location
     report = compact(stream)
     assert report.status is Status.REFUSED
-    assert report.reason == f"Column place of {stream.identifier} is of type geometry: it is not compacted so far."
+    assert report.reason == f"Column place of {stream.identifier} is of type {says}: it is not compacted so far."
     assert stream.table.metadata_location == location
 
 

@@ -20,6 +20,8 @@ from producer.planning.compact.options import JobOrder, Options, Tier
 
 _TARGET: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 _NO_LIMIT: Final = 1 << 62
+#: Columns of a z-order at most: workers take a bit or more of each, of 62 (workers/sorting/zorder.py).
+_MAX_ZORDER: Final = 62
 
 _EXAMPLE: Final = "an example: id desc nulls last, bucket(16, name)"
 _TERM: Final = re.compile(
@@ -151,6 +153,8 @@ def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
         if column.field_id in field_ids:
             raise Refused(Reason.USAGE, f"zorder: {name!r} is named twice.")
         field_ids.append(column.field_id)
+    if len(field_ids) > _MAX_ZORDER:
+        raise Refused(Reason.USAGE, f"zorder: {len(field_ids)} columns are given, and {_MAX_ZORDER} are allowed.")
     return tuple(field_ids)
 
 

@@ -90,7 +90,7 @@ class BloomFilterOptions:
         """Return its bytes in a row group, without the header: a power of two, which Arrow halves while it can."""
         distinct = self.distinct if self.repeated else max(1, min(self.distinct, rows))
         bits = -8 * distinct / math.log(1 - self.false_positives ** (1 / 8))
-        return max(_MIN_FILTER_BYTES, 1 << math.ceil(math.log2(bits / 8)))
+        return 1 << math.ceil(math.log2(max(_MIN_FILTER_BYTES, bits / 8)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[Operation, ...]]] = {
     "write.parquet.page-version": (("v3", "2"), COMPACT),
     "write.parquet.dict-size-bytes": (("2147483648", "abc", "0"), COMPACT),
     "write.parquet.bloom-filter-max-bytes": (("2147483648", "abc", "0"), COMPACT),
-    "write.parquet.bloom-filter-fpp.column.s": (("1", "0", "some"), COMPACT),
+    "write.parquet.bloom-filter-fpp.column.s": (("1", "0", "some", "1e-300", "0.9999999999999999"), COMPACT),
     "write.parquet.bloom-filter-ndv.column.s": (("9223372036854775808", "0", "many"), COMPACT),
 }
 #: Properties that may be any text, or that have a check of their own (the target size: an option may overrule it).
@@ -96,7 +96,7 @@ GOOD = {
     "write.parquet.page-version": "V2",
     "write.parquet.row-group-size-bytes": "2147483647",
     f"{FILTER}enabled.column.s": "true",
-    f"{FILTER}fpp.column.s": "0.1",
+    f"{FILTER}fpp.column.s": "0.99",
     f"{FILTER}fpp.column.gone": "never looked at",
     "write.avro.compression-codec": "whatever",
     "write.metadata.metrics.default": "no-such-mode",
@@ -159,7 +159,10 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     properties = {f"{FILTER}enabled.column.s": "true", name: value}
     columns = column_descriptors(arrow_schema(SCHEMA))
     read = {
-        Operation.COMPACT: lambda: (WriteProperties.of(properties, SCHEMA, columns), modes_of(SCHEMA, properties)),
+        Operation.COMPACT: lambda: (
+            WriteProperties.of(properties, SCHEMA, columns).filter_bytes(1),
+            modes_of(SCHEMA, properties),
+        ),
         Operation.CONVERT: lambda: compression(properties, ("write.delete.parquet", "write.parquet")),
     }
     table = with_properties(plain, **properties)

@@ -323,6 +323,12 @@ class TestStrategies:
         rewrite, _ = resolved({"zorder": "id, `place.x`"})
         assert (rewrite.zorder, rewrite.order, rewrite.sort_order_id) == ((1, 5), (), 0)
 
+    def test_zorder_of_more_columns_than_are_interleaved(self) -> None:
+        wide = metadata(Schema(*[NestedField(n, f"c{n}", LongType(), required=False) for n in range(1, 64)]))
+        names = wide.schema().column_names
+        assert len(resolved({"zorder": ",".join(names[:62])}, wide)[0].zorder) == 62
+        assert refusal({"zorder": ",".join(names)}, wide) == "zorder: 63 columns are given, and 62 are allowed."
+
     @pytest.mark.parametrize(
         ("columns", "says"),
         [
