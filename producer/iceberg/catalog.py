@@ -25,7 +25,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
-from producer.iceberg.pyiceberg_metadata import unloadable_column
+from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_default
 
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
@@ -58,7 +58,7 @@ def open_table(catalog: str, table: str) -> Table:
 
     Raises:
         Refused: There is no such catalog or table, access is denied, its files cannot be accessed with what is
-            installed and configured, or the table's version or the type of a column is not supported.
+            installed and configured, or the table's version, or the type or default of a column, is not supported.
         Corrupt: The table's metadata file is missing or cannot be read.
     """
     opened = open_catalog(catalog)
@@ -90,6 +90,10 @@ def open_table(catalog: str, table: str) -> Table:
             advice = "set py-io-impl of the catalog, or install the extra of PyIceberg for the table's storage"
             sentence = f"The files of {table} cannot be accessed here: {advice} ({first_line(error)})."
             raise Refused(Reason.CONFIGURATION, sentence) from error
+        if (column := unloadable_default(error)) is not None:
+            name, type_ = column
+            sentence = f"Column {name} of {table} has a default of type {type_}: such defaults are not read so far."
+            raise Refused(Reason.COLUMN_TYPE, sentence) from error
         message = f"{type(error).__name__}: {first_line(error)}"
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
 

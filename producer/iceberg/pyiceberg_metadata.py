@@ -34,6 +34,8 @@ from producer.common.errors import Corrupt, Reason, Refused
 _NO_SNAPSHOT: Final = ("current-snapshot-id", -1)
 #: Types of the specification that PyIceberg does not load, or not with parameters (spec, Primitive Types).
 _UNLOADABLE_TYPE: Final = re.compile(r"(variant|geometry|geography)\b.*")
+#: Types whose defaults PyIceberg does not load.
+_NO_DEFAULTS: Final = ("timestamp_ns", "timestamptz_ns", "struct", "list", "map")
 _NOT_REWRITTEN: Final = (GeometryType, GeographyType)
 
 
@@ -63,14 +65,21 @@ def check_no_metadata_is_lost(table: Table) -> None:
 
 def unloadable_column(error: BaseException) -> tuple[str, str] | None:
     """Return the dotted name and the type of the first column that PyIceberg may be unable to load, or None."""
-    for document in _metadata_in_traceback(error):
-        current = document.get("current-schema-id")
-        schemas = document.get("schemas") or [document.get("schema")]
-        objects = [schema for schema in schemas if isinstance(schema, dict)]
-        for schema in sorted(objects, key=lambda schema: schema.get("schema-id") != current):
-            for name, type_ in _column_types(schema, ()):
-                if _UNLOADABLE_TYPE.fullmatch(type_):
-                    return name, type_
+    columns = (column for schema in _schemas_in_traceback(error) for column in _columns(schema, ()))
+    return next(
+        ((name, type_) for name, type_, _ in columns if isinstance(type_, str) and _UNLOADABLE_TYPE.fullmatch(type_)),
+        None,
+    )
+
+
+def unloadable_default(error: BaseException) -> tuple[str, str] | None:
+    """Return the dotted name and the type of the first column with a default that PyIceberg cannot load, or None."""
+    for schema in _schemas_in_traceback(error):
+        for name, type_, field in _columns(schema, ()):
+            kind = type_.get("type") if isinstance(type_, dict) else type_
+            defaults = field.get("initial-default"), field.get("write-default")
+            if kind in _NO_DEFAULTS and defaults != (None, None):
+                return name, str(kind)
     return None
 
 
@@ -125,17 +134,15 @@ def _read_metadata_file(table: Table) -> Any:
         raise Corrupt(f"The metadata file {location} cannot be read: {error}") from error
 
 
-def _column_types(type_: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the dotted name and the type of each column below a type in JSON form."""
-    if isinstance(type_, str):
-        yield ".".join(path), type_
+def _columns(type_: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield the dotted name, the type and the field of each column below a type, all in JSON form."""
     if not isinstance(type_, dict):
         return
-    for field in type_.get("fields") or ():
-        if isinstance(field, dict):
-            yield from _column_types(field.get("type"), (*path, str(field.get("name"))))
-    for part in ("element", "key", "value"):
-        yield from _column_types(type_.get(part), (*path, part))
+    below = [(str(field.get("name")), field) for field in type_.get("fields") or () if isinstance(field, dict)]
+    below += [(part, {"type": type_[part]}) for part in ("element", "key", "value") if part in type_]
+    for name, field in below:
+        yield ".".join((*path, name)), field.get("type"), field
+        yield from _columns(field.get("type"), (*path, name))
 
 
 def next_row_id(metadata: TableMetadata) -> int:
@@ -158,6 +165,15 @@ def enable_version_3() -> None:
 def _dump_version_3(self: TableMetadataV3, *args: Any, **options: Any) -> str:
     complete = self.model_copy(update={"next_row_id": next_row_id(self)})
     return IcebergBaseModel.model_dump_json(complete, *args, **options)
+
+
+def _schemas_in_traceback(error: BaseException) -> Iterator[dict[str, Any]]:
+    """Yield the schemas of the metadata that PyIceberg was reading when it raised an error, the current one first."""
+    for document in _metadata_in_traceback(error):
+        current = document.get("current-schema-id")
+        schemas = document.get("schemas") or [document.get("schema")]
+        objects = [schema for schema in schemas if isinstance(schema, dict)]
+        yield from sorted(objects, key=lambda schema: schema.get("schema-id") != current)
 
 
 def _metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:

@@ -133,11 +133,11 @@ VARIANTS = [
 ]
 
 
-def with_column(stream: StreamTable, type_: Any) -> dict[str, Any]:
+def with_column(stream: StreamTable, type_: Any, **more: Any) -> dict[str, Any]:
     """Add a column of a type that PyIceberg does not load to a table's metadata; the document."""
     path = Path(stream.table.metadata_location.removeprefix("file://"))
     document: dict[str, Any] = json.loads(path.read_text())
-    document["schemas"][0]["fields"].append({"id": 6, "name": "v", "type": type_, "required": False})
+    document["schemas"][0]["fields"].append({"id": 6, "name": "v", "type": type_, "required": False, **more})
     path.write_text(json.dumps(document))
     return document
 
@@ -180,6 +180,26 @@ def test_or_that_a_rest_catalog_gives(
                 open_table("default", "db.t")
         finally:
             server.shutdown()
+
+
+NANOSECONDS = "2024-01-01T00:00:00.123456789"
+INSIDE = {"id": 7, "name": "x", "type": "timestamptz_ns", "required": False, "write-default": f"{NANOSECONDS}+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "name", "says"),
+    [
+        ("timestamp_ns", NANOSECONDS, "v", "timestamp_ns"),
+        ({"type": "struct", "fields": []}, {}, "v", "struct"),
+        ({"type": "list", "element-id": 7, "element": "int", "element-required": False}, [1, 2], "v", "list"),
+        ({"type": "struct", "fields": [INSIDE]}, None, r"v\.x", "timestamptz_ns"),
+    ],
+)
+def test_a_default_that_is_not_read(stream: StreamTable, type_: Any, default: Any, name: str, says: str) -> None:
+    with_column(stream, type_, **{"initial-default": default})
+    with pytest.raises(Refused, match=rf"^Column {name} of db\.t has a default of type {says}: such") as refused:
+        open_table("default", "db.t")
+    assert (refused.value.reason, refused.value.exit_status) == (Reason.COLUMN_TYPE, 2)
 
 
 def test_a_type_that_nobody_knows_is_corrupt(stream: StreamTable) -> None:
