@@ -142,6 +142,8 @@ class Job:
     def wait(self, timeout: float | None = None, progress: Callable[[Progress], None] | None = None) -> Report:
         """Wait for the job's end and return its report, even if the job failed.
 
+        With Redis this process needs neither catalog nor storage: the fleet's report is in Redis.
+
         Args:
             timeout: Seconds to wait, or None for no limit.
             progress: Called about twice a second.
@@ -151,7 +153,7 @@ class Job:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            now = self.progress()
+            now = self._reachable_progress()
             if progress is not None:
                 progress(now)
             if now.status.ended:
@@ -193,6 +195,15 @@ class Job:
             return Job(self.id, self._settings, request=request, report=local_engine(self._settings).run(request))
         Messenger(self._settings).plan(request)
         return self
+
+    def _reachable_progress(self) -> Progress:
+        """Return the job's progress, or that it is queued if Redis knows it and the table cannot be read from here."""
+        try:
+            return self.progress()
+        except Exception:  # clients of catalogs and storage raise errors of many kinds
+            if not self._registry.knows(self.id):
+                raise
+            return Progress(Status.QUEUED, problem=self._registry.problem(self.id))
 
     def _saved_report(self) -> Report:
         """Return the report that the fleet saves right after a job's end; the table's history has less, but earlier."""

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from producer import Fleet, Settings
+from producer.broker.registry import JobRegistry
 from producer.common.errors import Reason, Refused
-from producer.model.job import Request
+from producer.job import Job
+from producer.model.job import Report, Request, Status
+from producer.state.job_store import JobStore
 
 #: Nothing listens there: a call that reaches the broker is refused for that.
 NOWHERE = Settings(_env_file=None, broker_url="redis://127.0.0.1:9/0")
@@ -115,3 +118,25 @@ def test_columns_are_a_list_or_a_text(
     else:
         Fleet(LOCAL).compact("db.t", **arguments)
         assert [request.options for request in sent] == [{**options, "tier": "major"}]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_waiting_without_storage(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet's report in Redis is enough; if Redis does not know the job, the error says why nothing can be told."""
+    request = Request.new("db.t")
+    report = Report(job=request.job, table="db.t", status=Status.COMMITTED)
+    reports = iter([None, None])
+
+    def fail(_: Job) -> JobStore:
+        raise OSError("no answer")
+
+    monkeypatch.setattr(Job, "_store", property(fail))
+    monkeypatch.setattr(JobRegistry, "report", lambda *_: next(reports, report))
+    monkeypatch.setattr(JobRegistry, "knows", lambda *_: known)
+    monkeypatch.setattr(JobRegistry, "problem", lambda *_: None)
+    job = Job(request.job, NOWHERE, request=request)
+    if known:
+        assert job.wait(10) == report
+    else:
+        with pytest.raises(OSError, match="no answer"):
+            job.wait(10)
