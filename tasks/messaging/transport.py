@@ -1,7 +1,7 @@
 """Celery's transport for Redis: one that takes no writes counts as away, so that workers and beat wait for it.
 
-Celery ends a worker at any error that Redis answers with. But a Redis recovers whose disk or memory was full, or that
-was a replica for a while.
+Celery ends a worker at any error that Redis answers with. But a Redis recovers whose disk or memory was full, that was
+a replica for a while, or whose rights were wrong while somebody changed them.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Transport(redis.Transport):
         *redis.Transport.connection_errors,
         exceptions.OutOfMemoryError,
         exceptions.ReadOnlyError,
+        exceptions.NoPermissionError,
     )
     _next_warning = 0.0
 

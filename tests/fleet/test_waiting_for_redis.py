@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 
@@ -110,6 +111,26 @@ def test_a_redis_that_takes_no_writes(
         assert listed.returncode == 0
         assert "Traceback" not in listed.stderr
         assert (cause in listed.stderr) == (refusal is unsaved), "the others can be read from"
+    swept(fleet)
+
+
+@pytest.mark.parametrize("rights", ["-@write", "-@all"])
+def test_rights_that_are_wrong_for_a_while(fleet: LocalFleet, rights: str) -> None:
+    """An operator mends them; a command, and a part that starts, say what is wrong and end."""
+    cause = "the user lacks rights: deploy/users.acl has"
+    with redis.Redis(port=fleet.redis_port, username="operator", password="mends") as operator:
+        fleet.redis.acl_setuser("operator", enabled=True, passwords="+mends", categories=["+@all"], keys=["*"])
+        swept(fleet)
+        before = [fleet.processes.log(part).read_text().count(cause) for part in PARTS]
+        operator.execute_command("ACL", "SETUSER", "default", rights)
+        try:
+            for part, times in zip(PARTS, before, strict=True):
+                said(fleet, part, cause, times + 1)
+            started = fleet.icefleet("beat")
+        finally:
+            operator.execute_command("ACL", "SETUSER", "default", "+@all")
+    assert started.returncode == 2
+    assert cause in started.stderr
     swept(fleet)
 
 
