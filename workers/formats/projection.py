@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
@@ -24,6 +25,9 @@ from workers.runtime.errors import UnsupportedFile
 Convert = Callable[[pa.Array], pa.Array]
 #: Returns a number of values of a column that the file lacks.
 Fill = Callable[[int], pa.Array]
+
+#: Lists that Arrow writes into its schema in the file, as lists to every other reader.
+_OTHER_LISTS: Final = (pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 class Mismatch(ValueError):
@@ -156,15 +160,21 @@ def _struct(type_: StructType, source: pa.Field, mapped: Mapped, constants: Mapp
 
 
 def _list(type_: ListType, source: pa.Field, mapped: Mapped) -> Convert:
-    if not (pa.types.is_list(source.type) or pa.types.is_large_list(source.type)):
+    plain = pa.types.is_list(source.type) or pa.types.is_large_list(source.type)
+    if not (plain or isinstance(source.type, _OTHER_LISTS)):
         raise Mismatch(f"its column {source.name} is of type {source.type}, a list is expected")
     below = _below(mapped, type_.element_id)
     element = _converter(type_.element_field, source.type.value_field, below, {})
     target = arrow_type(type_)
 
     def convert(array: pa.Array) -> pa.Array:
-        offsets, start, length = _offsets(array)
-        values = element(array.values.slice(start, length))
+        if plain:
+            offsets, start, length = _offsets(array)
+            values = element(array.values.slice(start, length))
+        else:
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+            values = element(array.flatten())
         return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
     return convert

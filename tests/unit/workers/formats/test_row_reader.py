@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -302,6 +302,25 @@ class TestColumns:
         )
         [row] = read(RowReader(PyArrowFileIO(), schema, None, 1 << 20), file)
         assert row == {"t": when, "n": 3, "s": "x", "u": b"u" * 16}
+
+    @pytest.mark.parametrize("make", [lambda f: pa.list_(f, 2), pa.list_view, pa.large_list_view, pa.large_list])
+    @pytest.mark.parametrize("values", [["a", "b", "c"], [1.5, 2.5, None], [{"s": "x"}, None, {"s": None}]])
+    def test_lists_of_all_kinds(
+        self, tmp_path: Path, make: Callable[[pa.Field], pa.DataType], values: list[Any]
+    ) -> None:
+        a, b, c = values
+        rows = [[a, b], None, [c, a], [b, b], None, [c, c]]
+        inner = pa.array(values).type
+        if pa.types.is_struct(inner):
+            inner = pa.struct([pa.field("s", pa.string(), metadata={"PARQUET:field_id": "3"})])
+        element = pa.field("element", inner, metadata={"PARQUET:field_id": "2"})
+        file = written(tmp_path / "a.parquet", table_of(v=pa.array(rows, make(element))), row_group_size=4)
+        type_: IcebergType = {pa.string(): StringType(), pa.float64(): DoubleType()}.get(
+            inner, StructType(NestedField(3, "s", StringType(), required=False))
+        )
+        schema = Schema(NestedField(1, "v", ListType(2, type_, element_required=False), required=False))
+        reader = RowReader(PyArrowFileIO(), schema, None, 1 << 20)
+        assert [row["v"] for row in read(reader, file, deleted=np.array([0]))] == rows[1:]
 
 
 class TestRefusals:
