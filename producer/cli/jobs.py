@@ -71,7 +71,8 @@ class JobLine:
             else:
                 now = job.progress()
                 status, done, units = str(now.status), now.done, now.units
-                seconds = round(time.time() - job.name.submitted, 1) if job.name.submitted else None
+                if (submitted := job.name.submitted) is not None:
+                    seconds = max(0.0, round(time.time() - submitted, 1))  # the submitter's clock may be ahead
                 reason = now.problem
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
             if is_of_broker(error):

@@ -98,7 +98,8 @@ def _final_status(report: Report) -> tuple[Status, str | None]:
 
 
 def _seconds(request: Request) -> float:
-    return round(time.time() - request.submitted, 3) if request.submitted else 0.0
+    """Return the seconds since a request; 0 if the clock of whoever submitted it is ahead."""
+    return max(0.0, round(time.time() - request.submitted, 3)) if request.submitted else 0.0
 
 
 def describe_report(report: Report) -> str:

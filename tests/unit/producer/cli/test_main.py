@@ -1106,3 +1106,10 @@ def test_what_ends_decides_the_exit_status(
     monkeypatch.setattr("producer.fleet.local_engine", Engine)
     assert run("convert", "db.t").exit_code == expected
     assert run("convert", "db.t", "--json").exit_code == expected
+
+
+def test_a_job_that_is_submitted_by_a_clock_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "report", lambda _: None)
+    monkeypatch.setattr(Job, "progress", lambda _: Progress(Status.QUEUED))
+    line = JobLine.of(Job("convert:default:db.t:29991231T235959-00000000", Settings(_env_file=None, broker_url="")))
+    assert line.seconds == 0

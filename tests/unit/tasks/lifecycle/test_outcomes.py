@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from producer.model.job import Operation, Report, Status
-from tasks.lifecycle.outcomes import describe_report
+import time
+
+from producer.model.job import Operation, Report, Request, Status
+from tasks.lifecycle.outcomes import describe_report, report_of
 
 
 def test_a_compaction() -> None:
@@ -43,3 +45,8 @@ def test_a_conversion() -> None:
 
 def test_a_reason_says_more() -> None:
     assert describe_report(Report(job="j", table="db.t", status=Status.FAILED, reason="it went")) == "failed: it went"
+
+
+def test_a_job_that_is_submitted_by_a_clock_ahead() -> None:
+    request = Request.new("db.t").model_copy(update={"submitted": time.time() + 600})
+    assert report_of(request, Status.COMMITTED).seconds == 0
