@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,20 +14,19 @@ import click
 from producer.broker.connections import connection_error
 from producer.broker.registry import JobRegistry
 from producer.cli import render
+from producer.cli.errors import Interrupted, Unknown, print_json
 from producer.common.errors import Corrupt, Failed, IcefleetError, Reason, Refused
 from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table, storage_hint
 from producer.job import Job
-from producer.model.job import JobId, Report, Request, Status
+from producer.model.job import Report, Request, Status
 from producer.planning.planner import check_request
 from producer.planning.units import PlanWithUnits
 
 log = logging.getLogger(__name__)
 
-#: The status of a job whose state cannot be read.
-UNKNOWN: Final = "unknown"
 #: What to do if storage refuses to work, by the system's error number.
 _HINTS: Final = {
     errno.ENOSPC: ": this disk is full: free some space",
@@ -68,18 +66,6 @@ def table_options(command: F) -> F:
 def run_options(command: F) -> F:
     """Add the options that say how to run a job."""
     return ALL_OR_NOTHING(NO_WAIT(JSON(command)))
-
-
-class Unknown(Failed):
-    """The command ends before the job does: how the job ends is not known."""
-
-    def __init__(self, sentence: str, job: str | None = None) -> None:
-        super().__init__(sentence)
-        self.job = job
-
-
-class Interrupted(Unknown):
-    """The same, because the user does not want to wait."""
 
 
 @contextmanager
@@ -256,23 +242,3 @@ def end(report: Report, as_json: bool) -> NoReturn:
     """Print how a job ended, and exit with its exit status."""
     show(report, as_json)
     sys.exit(report.exit_status)
-
-
-def fail(error: IcefleetError, as_json: bool) -> NoReturn:
-    """Print an error, and exit with its exit status. Programs get the fields of a report; null is what is not known."""
-    nothing: dict[str, object] = dict.fromkeys(("job", "table", "catalog", "operation"))
-    if as_json and isinstance(error, Unknown):
-        known = JobId.parse(error.job).model_dump(mode="json", exclude={"token"}) if error.job else {}
-        print_json(nothing | known | {"job": error.job, "status": UNKNOWN, "reason": str(error)})
-    elif as_json:
-        status = Status.REFUSED if error.exit_status == Refused.exit_status else Status.FAILED
-        report = Report(job="", table="", status=status, reason=str(error))
-        print_json(report.model_dump(mode="json") | nothing)
-    else:
-        render.show_error(error)
-    sys.exit(error.exit_status)
-
-
-def print_json(value: object) -> None:
-    """Print a JSON value on one line."""
-    click.echo(json.dumps(value))

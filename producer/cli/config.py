@@ -10,7 +10,8 @@ from pyiceberg.utils.config import Config
 from rich.markup import escape
 
 from producer.cli import render
-from producer.cli.common import JSON, print_json
+from producer.cli.common import JSON
+from producer.cli.errors import print_json
 from producer.common.redaction import redact
 from producer.common.settings import Settings
 

@@ -17,12 +17,10 @@ from producer.cli import render
 from producer.cli.common import (
     JOB,
     JSON,
-    UNKNOWN,
     end,
     find_fleet,
     goes_on,
     is_of_broker,
-    print_json,
     reason_of,
     require_redis,
     resumable,
@@ -30,6 +28,7 @@ from producer.cli.common import (
     suggest_table,
     wait,
 )
+from producer.cli.errors import UNKNOWN, print_json
 from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text
 from producer.fleet import Fleet

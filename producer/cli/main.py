@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from icefleet_main import hidden
-from producer.common.errors import Failed, IcefleetError, Reason, Refused
+from producer.common.errors import Failed, IcefleetError, Reason, Refused, first_line
 from producer.common.redaction import redact, redact_logs
 from producer.planning import OPERATIONS
 
@@ -100,6 +100,8 @@ class Commands(click.Group):
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
             if ctx.params.get("verbose"):
                 click.echo(redact(traceback.format_exc()), err=True)
+            if (refused := _unreadable_configuration()) is not None:
+                _fail(refused)
             from producer.cli.common import failure_text, is_of_broker
 
             if is_of_broker(error):
@@ -127,7 +129,7 @@ def main(verbose: bool) -> None:
 
 
 def _fail(error: IcefleetError) -> NoReturn:
-    from producer.cli.common import fail
+    from producer.cli.errors import fail
 
     fail(error, "--json" in sys.argv)
 
@@ -148,10 +150,24 @@ def _warn_of_unknown_variables() -> None:
         show_warning(f"{name} is set and is no setting of Icefleet: {hint}")
 
 
+def _unreadable_configuration() -> Refused | None:
+    """Return a refusal if PyIceberg's configuration cannot be read: no module that reads tables can be loaded then."""
+    from pyiceberg.utils.config import Config
+
+    try:
+        Config()
+    except Exception as error:  # of YAML, of the file, or of the variables
+        mark = getattr(error, "problem_mark", None)  # not the text: it shows the line, which may hold a secret
+        problem = first_line(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
+        where = ".pyiceberg.yaml in PYICEBERG_HOME, the home folder or this one, and PYICEBERG_… variables"
+        return Refused(Reason.CONFIGURATION, f"PyIceberg's configuration ({where}) cannot be read: {problem}.")
+    return None
+
+
 def _redis_lost(error: Exception) -> IcefleetError:
     """Return the error for a connection that broke while a command ran; a command is refused if it cannot start."""
     from producer.broker.connections import connection_error
-    from producer.cli.common import Unknown
+    from producer.cli.errors import Unknown
     from producer.common.settings import Settings
 
     settings = Settings.load()
