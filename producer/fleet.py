@@ -92,7 +92,8 @@ class Fleet:
             strategy: ``binpack`` (the default), ``sort`` or ``zorder``.
             sort_order: Such as ``id desc nulls last, bucket(16, name)``, or a list of such terms; by default the
                 table's sort order.
-            zorder: Columns whose values are interleaved: a list of names, or names separated by commas.
+            zorder: Columns whose values are interleaved: a list of names, or names separated by commas; those with
+                commas are in backticks then.
             tier: ``minor`` for small files only, ``major`` for files that the thresholds select, ``full`` for every
                 file.
             options: Options of Iceberg's ``rewrite_data_files``, such as ``{"min-input-files": 2}``.

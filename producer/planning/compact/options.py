@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from enum import StrEnum
@@ -47,10 +48,22 @@ _MIN_WITHOUT_UNIT: Final = 1 << 16
 #: The defaults of each tier. The min-file-size-bytes of ``minor`` follows from the target size: see rewrite_options.py.
 _PRESETS: Final = {Tier.MINOR: {"delete-file-threshold": "1"}, Tier.MAJOR: {}, Tier.FULL: {"rewrite-all": "true"}}
 
+#: A comma outside of backticks: an even number of them follows.
+_COMMA: Final = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
+
 
 def _names(text: object) -> object:
-    """Split names separated by commas."""
-    return tuple(name.strip() for name in text.split(",")) if isinstance(text, str) else text
+    """Split names separated by commas; in backticks, doubled inside of them, a name may be any text."""
+    return tuple(_unquote(name.strip()) for name in _COMMA.split(text)) if isinstance(text, str) else text
+
+
+def _unquote(name: str) -> str:
+    return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
+
+
+def _quote(name: str) -> str:
+    """Return a name as it is in a list of names separated by commas."""
+    return f"`{name.replace('`', '``')}`" if name != name.strip() or "," in name or "`" in name else name
 
 
 def _bytes(text: object) -> object:
@@ -162,7 +175,7 @@ _ALLOWED: Final = {
 def encode_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as text, as requests carry them, without those that are None.
 
-    Sizes become bytes: workers of earlier releases know no units. Lists of names become names separated by commas.
+    Sizes become bytes: workers of earlier releases know no units. Lists become text separated by commas.
 
     Raises:
         Refused: The value of an option has no text, such as a mapping, or a size lacks its unit.
@@ -184,7 +197,9 @@ def _text(name: str, value: Any) -> str:
         kind = type(value).__name__
         allowed = _allowed(name) if name in OPTION_FIELDS else "text"
         raise Refused(Reason.USAGE, f"{name}={value!r} is not allowed, since it is a {kind}: {allowed}.")
-    return ",".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return str(value)
+    return ",".join(map(_quote if name == "zorder" else str, map(str, value)))
 
 
 def _with_strategy(given: Mapping[str, str]) -> Mapping[str, str]:

@@ -149,7 +149,7 @@ def _order(options: Options, metadata: TableMetadata) -> tuple[SortKey, ...]:
 def _zorder(options: Options, metadata: TableMetadata) -> tuple[int, ...]:
     field_ids: list[int] = []
     for name in options.zorder:
-        column = _column(name.strip("`"), metadata.schema(), "zorder")
+        column = _column(name, metadata.schema(), "zorder")
         if column.field_id in field_ids:
             raise Refused(Reason.USAGE, f"zorder: {name!r} is named twice.")
         field_ids.append(column.field_id)

@@ -323,6 +323,12 @@ class TestStrategies:
         rewrite, _ = resolved({"zorder": "id, `place.x`"})
         assert (rewrite.zorder, rewrite.order, rewrite.sort_order_id) == ((1, 5), (), 0)
 
+    @pytest.mark.parametrize("odd", ["a,b", "a`b", "`q`", " a", "`", ",", "a b", "x)", "`,`"])
+    def test_zorder_of_a_list_has_names_as_they_are(self, odd: str) -> None:
+        of = metadata(Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, odd, LongType())))
+        for names, ids in (([odd], (2,)), ([odd, "id"], (2, 1)), (["id", odd], (1, 2))):
+            assert resolved(encode_options({"zorder": names}), of)[0].zorder == ids
+
     def test_zorder_of_more_columns_than_are_interleaved(self) -> None:
         wide = metadata(Schema(*[NestedField(n, f"c{n}", LongType(), required=False) for n in range(1, 64)]))
         names = wide.schema().column_names
