@@ -11,7 +11,7 @@ from producer.broker.registry import JobRegistry
 from producer.common.errors import Reason, Refused
 from producer.common.settings import Settings
 from producer.job import Job, ProgressCallback, local_engine
-from producer.model.job import JobId, Operation, Request
+from producer.model.job import JobId, Operation, Request, check_table_name
 from producer.planning import OPERATIONS
 from producer.planning.compact.options import encode_options
 
@@ -179,7 +179,12 @@ class Fleet:
             table: Only jobs of this table: those in Redis, and those in the table's history and storage.
             catalog: Only jobs of this catalog. By default all jobs in Redis; if there are none, or if a table is given,
                 those of ``default``.
+
+        Raises:
+            Refused: The table's name has no namespace, or nothing is known of the table.
         """
+        if table is not None:
+            check_table_name(table)
         wanted = (catalog or "default", table) if table else (catalog, None)
         found = {job: at for job, at in JobRegistry(self.settings).jobs() if _is_job_of(job, *wanted)}
         if table is not None:

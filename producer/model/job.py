@@ -110,8 +110,7 @@ class Request(Value):
                 raise Refused(Reason.USAGE, f"{name} must be text, such as {_EXAMPLES[name]!r}: {given}.")
         if not isinstance(all_or_nothing, bool):
             raise Refused(Reason.USAGE, f"all_or_nothing must be True or False, and is {all_or_nothing!r}.")
-        if "." not in table.strip(".") or not all(table.split(".")):
-            raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
+        check_table_name(table)
         now = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         milliseconds = int(now % 1 * 1000)
@@ -132,6 +131,12 @@ class Request(Value):
     def token(self) -> str:
         """The last part of the job's id, which file names carry."""
         return JobId.parse(self.job).token
+
+
+def check_table_name(table: str) -> None:
+    """Refuse a name of a table without its namespace."""
+    if "." not in table.strip(".") or not all(table.split(".")):
+        raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
 
 
 #: The last part of a job's id, which names of files and folders carry: date and time, three digits of milliseconds,

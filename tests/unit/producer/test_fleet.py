@@ -120,6 +120,12 @@ def test_columns_are_a_list_or_a_text(
         assert [request.options for request in sent] == [{**options, "tier": "major"}]
 
 
+@pytest.mark.parametrize("table", ["", "t", "db.", ".t"])
+def test_jobs_of_what_is_not_a_table(table: str) -> None:
+    with pytest.raises(Refused, match=f"^{re.escape(repr(table))} is not a table name: give namespace.table.$"):
+        Fleet(NOWHERE).jobs(table)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_waiting_without_storage(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fleet's report in Redis is enough; if Redis does not know the job, the error says why nothing can be told."""
