@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 from producer.common.errors import Reason, Refused
 from producer.common.redaction import redact
@@ -151,7 +152,13 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-#: Signs in an error's text, and the sentence about their cause; the first that is found counts. Of a wrong address:
+#: Signs in an error's text, and the sentence about their cause; the first that is found counts. Of a clock or a
+#: certificate, which may be mended while the address is right:
+_DATES: Final = (
+    (("certificate has expired",), "its certificate has expired: renew it, or check the clock of this machine"),
+    (("certificate is not yet valid",), "its certificate is not valid yet: check the clock of this machine"),
+)
+#: Of a wrong address:
 _WRONG: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (
         ("certificate_verify_failed", "certificate verify failed"),
@@ -189,6 +196,9 @@ _AWAY: Final = (
     ),
     (("refused",), "nothing listens there: is it running, at this port, and bound to this address?"),
 )
+#: Options of an address that name files.
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_NO_FILE: Final = "the address names a file that does not exist"
 _SILENT: Final = "nothing came back in time: does a firewall drop connections, is it the right address?"
 
 
@@ -206,7 +216,7 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
     messages = list(dict.fromkeys(_messages(error)))
     detail = next((line for line in messages if line), type(error).__name__).rstrip(".")
     text = " ".join(messages).lower()
-    wrong, no_writes = _find(_WRONG, text), why_no_writes(error)
+    wrong, no_writes = _find(_DATES, text) or _find(_WRONG, text) or _missing_file(url, text), why_no_writes(error)
     cause = wrong or no_writes or _find(_AWAY, text) or _guess(url, text)
     if no_writes:
         return Refused(Reason.BROKER, f"The {what} at {redact(url)} takes no writes: {cause} ({detail}).")
@@ -215,7 +225,8 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
 
 def is_away(error: Refused) -> bool:
     """Return whether a :func:`connection_error` is about a broker that may come back: its address is not wrong."""
-    return error.reason is Reason.BROKER and not any(cause in str(error) for _, cause in _WRONG)
+    causes = (_NO_FILE, *(cause for _, cause in _WRONG))
+    return error.reason is Reason.BROKER and not any(cause in str(error) for cause in causes)
 
 
 def why_no_writes(error: BaseException) -> str | None:
@@ -233,6 +244,14 @@ def _distribution(url: str, package: str) -> str:
 
 def _find(causes: tuple[tuple[tuple[str, ...], str], ...], text: str) -> str | None:
     return next((cause for signs, cause in causes if any(sign in text for sign in signs)), None)
+
+
+def _missing_file(url: str, text: str) -> str | None:
+    """Return that a file of the address is missing; the error says only that one is."""
+    if "no such file" not in text:
+        return None
+    options = ((name, path) for name, path in parse_qsl(urlsplit(url).query) if name in _FILES)
+    return next((f"{_NO_FILE}, {name}={path}" for name, path in options if not os.path.exists(path)), None)
 
 
 def _guess(url: str, text: str) -> str:

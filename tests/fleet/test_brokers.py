@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from producer import Fleet, Settings
+from producer.broker.connections import is_away
 from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
 from producer.cli.jobs import job_lines
@@ -123,6 +124,14 @@ class TestHints:
 
     def test_a_certificate_that_nobody_trusts(self, encrypted: int) -> None:
         self.says(f"rediss://127.0.0.1:{encrypted}/0?ssl_cert_reqs=required", "its certificate is not trusted")
+
+    def test_a_file_of_authorities_that_is_missing(self, encrypted: int) -> None:
+        """A worker does not wait for it."""
+        url = f"rediss://127.0.0.1:{encrypted}/0?ssl_cert_reqs=required&ssl_ca_certs=/none/ca.crt"
+        self.says(url, "the address names a file that does not exist, ssl_ca_certs=/none/ca.crt")
+        with pytest.raises(Refused) as refused:
+            Messenger(Settings(_env_file=None, broker_url=url)).check()
+        assert not is_away(refused.value)
 
     def test_a_scheme_that_no_broker_has(self) -> None:
         self.says("http://127.0.0.1:6379", "no broker goes by that scheme: write an address such as redis://")

@@ -58,6 +58,17 @@ def test_a_missing_package(package: str, broker: str, board: str, says: str) -> 
         ("rediss://h/0", "[SSL] record layer failure", "it seems to speak no TLS at this port: write redis://"),
         ("redis://h/0", "Connection reset by peer", "if it speaks TLS at this port, write rediss://"),
         ("redis://h/0", "timed out", "nothing came back in time"),
+        (
+            "rediss://h/0",
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired (_ssl.c:1006)",
+            "does not answer: its certificate has expired: renew it, or check the clock of this machine",
+        ),
+        (
+            "rediss://h/0",
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate is not yet valid (_ssl.c:1006)",
+            "does not answer: its certificate is not valid yet: check the clock of this machine",
+        ),
+        ("redis+socket:///run/redis.sock", "Error 2. No such file or directory.", "is it running?"),
         ("redis://h/0", "NOREPLICAS Not enough good replicas to write.", "takes no writes: it has fewer replicas"),
     ],
 )
