@@ -130,7 +130,7 @@ class Settings(BaseSettings):
     @field_validator("broker_url", "board_url")
     @classmethod
     def _address(cls, value: str, info: ValidationInfo) -> str:
-        return _check_address(value, redis_only=info.field_name == "board_url")
+        return _check_address(value.strip(), redis_only=info.field_name == "board_url")
 
     @field_validator("heap_mb", "memory_mb")
     @classmethod

@@ -223,3 +223,11 @@ def test_the_least_that_is_allowed_is_enough_for_a_worker(name: str) -> None:
     assert Budget.of(machine, **{name: MIN_HEAP_MB}).heap_bytes == MIN_HEAP_MB << 20
     with pytest.raises(ValueError, match="MB"):
         Budget.of(machine, **{name: MIN_HEAP_MB - 1})
+
+
+def test_space_around_an_address_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that a secret is read from ends with a new line."""
+    monkeypatch.setenv("ICEFLEET_BROKER_URL", " redis://localhost:6379/0")
+    settings = Settings(_env_file=None, board_url="redis://board:6379/1\n")
+    assert (settings.broker_url, settings.board_url) == ("redis://localhost:6379/0", "redis://board:6379/1")
+    assert Settings(_env_file=None, broker_url=" ").local
