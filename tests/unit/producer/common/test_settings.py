@@ -104,7 +104,7 @@ def test_a_password_of_a_program_is_masked_from_then_on() -> None:
         ({"unit_mb": 0}, "unit_mb=0: must be whole MB (1 to 1000000), such as 256"),
         ({"brokerurl": "redis://host/0"}, "There is no setting 'brokerurl': did you mean 'broker_url'?"),
         ({"ICEFLEET_UNIT_MB": 7}, "There is no setting 'ICEFLEET_UNIT_MB': did you mean 'unit_mb'?"),
-        ({"colour": "red"}, "There is no setting 'colour'; there are broker_url, board_url, catalogs, "),
+        ({"xyzzy": "red"}, "There is no setting 'xyzzy'; there are broker_url, board_url, catalogs, "),
     ],
     ids=str,
 )
