@@ -90,5 +90,5 @@ def first_line(error: BaseException) -> str:
 
 def suggest(name: str, known: Collection[str]) -> str:
     """Return the end of a sentence about an unknown name: the known name that is most like it, or else the first 20."""
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    close = get_close_matches(name, known, n=1)
     return f": did you mean {close[0]!r}?" if close else f"; there are {', '.join(islice(known, 20))}."
