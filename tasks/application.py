@@ -73,8 +73,17 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     task_time_limit=settings.hard_limit,
     task_soft_time_limit=settings.unit_seconds,
-    # Redis counts from the delivery and never renews: a message in progress must not be delivered again.
-    broker_transport_options={"visibility_timeout": settings.visibility_timeout, "queue_order_strategy": "priority"},
+    broker_transport_options={
+        # Redis counts from the delivery and never renews: a message in progress must not be delivered again.
+        "visibility_timeout": settings.visibility_timeout,
+        "queue_order_strategy": "priority",
+        # By default a read waits for ever: when the host of Redis goes away silently, a worker would stand still while
+        # its heartbeat goes on. The longest wait that Redis is asked for is one second, for messages.
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    },
     broker_connection_retry_on_startup=True,
     # By default a worker that has tried to connect 100 times, which takes 50 minutes, ends with status 1; so does beat.
     broker_connection_max_retries=None,

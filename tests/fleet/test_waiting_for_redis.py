@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from producer.common.errors import Refused
 from tests.fleet.composefile import free_port
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
+from tests.fleet.processes import descendants
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis]
 
@@ -179,3 +181,22 @@ def test_a_worker_that_waits_stops_when_asked(redis_installed: None, tmp_path: P
         said(fleet, "committer", "beat: Connection error")
         fleet.processes.terminate("committer")
         assert fleet.processes.ended("committer", 20) == 0
+
+
+def test_connections_that_die_silently(redis_installed: None, tmp_path: Path) -> None:
+    """As when the host of Redis loses power: nothing comes back, and nothing says so."""
+    with LocalFleet(tmp_path, spark=False, **SMALL, sweep_seconds=1) as fleet:
+        fleet.start_redis()
+        port = free_port()
+        proxy = [sys.executable, "-m", "tests.fleet.forking_proxy", str(port), str(fleet.redis_port)]
+        fleet.processes.start("proxy", proxy, fleet.environment)
+        fleet.start_worker(
+            "committer",
+            *("--queues", "plan,commit,sweep", "--concurrency", "1", "--beat"),
+            ICEFLEET_BROKER_URL=f"redis://127.0.0.1:{port}/0",
+        )
+        swept(fleet)
+        for connection in descendants(fleet.processes.running["proxy"].pid):
+            connection.suspend()
+        swept(fleet)
+        swept(fleet)
