@@ -44,7 +44,7 @@ def is_over(context: JobContext) -> bool:
 
 def finish_clean_up(context: JobContext, report: Report) -> Ended | Waiting:
     """Delete what is left of a job whose report is posted already, if anything is."""
-    return Ended(None) if is_over(context) else close_unless_commit_pending(context, report)
+    return Ended(None) if is_over(context) else _wait_for_pending_commit(context) or close_job(context, report)
 
 
 def fail_job(context: JobContext, reason: str) -> Ended | Waiting:
@@ -92,19 +92,19 @@ def end_job(
 ) -> Ended | Waiting:
     """End a job after a round, which is in the table if ``changed``; without a status, it follows from the report."""
     report = conclude_report(report, plan.request, status, reason)
-    return close_job(context, report) if changed else close_unless_commit_pending(context, report)
+    if changed:
+        return close_job(context, report)
+    step = _wait_for_pending_commit(context)
+    if step is None and (committed := _report_of_commits(context)) and committed.snapshot_id != report.snapshot_id:
+        report = committed  # a commit that was pending when the report was made has happened
+    return step or close_job(context, report)
 
 
-def close_unless_commit_pending(context: JobContext, report: Report) -> Ended | Waiting:
-    """Close a job that has not changed the table as far as is known, unless a commit of it is pending.
-
-    Another committer may be about to commit what a clean-up would delete.
-    """
+def _wait_for_pending_commit(context: JobContext) -> Waiting | None:
+    """Close a job; if a commit of it is pending, which a clean-up would delete files of, return a wait for it."""
     context.store.close()
     plan = context.store.latest_plan()
-    if plan is not None and has_pending_commit(context, plan):
-        return Waiting(plan)
-    return close_job(context, report)
+    return Waiting(plan) if plan is not None and has_pending_commit(context, plan) else None
 
 
 def close_job(context: JobContext, report: Report) -> Ended:

@@ -13,7 +13,7 @@ from pyiceberg.manifest import ManifestFile
 from producer.iceberg import manifest_reader as manifests
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Request, Status
-from producer.state.job_store import ROOT
+from producer.state.job_store import ROOT, JobStore
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
@@ -177,3 +177,31 @@ class TestTwoCommitters:
         step = advance(jobs.context(request), jobs.settings)
         report = jobs.end(step)
         assert_converted(stream, report)
+
+    def test_a_commit_that_happens_while_the_other_cancels_the_job(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second one finds no commit in the table, and then none pending: it happened in between."""
+        request = jobs.request()
+        jobs.start(request)
+        found: list[Any] = []
+        close = JobStore.close
+
+        def other(commit: Any) -> Any:
+            answers: list[Any] = []
+
+            def commit_and_close(store: JobStore) -> None:
+                if not answers:
+                    answers.append(commit())
+                close(store)
+
+            monkeypatch.setattr(JobStore, "close", commit_and_close)
+            jobs.context(request).store.cancel()
+            found.append(advance(jobs.context(request), jobs.settings))
+            return answers[0]
+
+        catalog.faults.append(other)
+        advance(jobs.context(request), jobs.settings)
+        [step] = found
+        assert_converted(stream, report_of(step))
+        assert len(made(stream, report_of(step))) == 1
