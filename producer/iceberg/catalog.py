@@ -30,7 +30,7 @@ from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_de
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
 #: What PyIceberg and Arrow say if they have no access to the files of a table, by its property or its location.
-_NO_FILE_IO: Final = ("FileIO", "py-io-impl", "filesystem", "has no attribute")
+_NO_FILE_IO: Final = ("FileIO", "py-io-impl", "filesystem", "module '")
 
 
 def open_catalog(name: str) -> Catalog:

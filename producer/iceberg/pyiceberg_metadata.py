@@ -172,7 +172,7 @@ def _schemas_in_traceback(error: BaseException) -> Iterator[dict[str, Any]]:
     for document in _metadata_in_traceback(error):
         current = document.get("current-schema-id")
         schemas = document.get("schemas") or [document.get("schema")]
-        objects = [schema for schema in schemas if isinstance(schema, dict)]
+        objects = [schema for schema in schemas if isinstance(schema, dict)] if isinstance(schemas, list) else []
         yield from sorted(objects, key=lambda schema: schema.get("schema-id") != current)
 
 

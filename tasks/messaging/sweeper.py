@@ -66,7 +66,8 @@ class _Sweeper:
         if not self.registry.lock(request):
             return False
         if store.request_of(request.operation, job) is None:  # a process without a broker has ended it just now
-            self.registry.release(request)
+            if (waiting := self.registry.release(request)) is not None:
+                self._messenger.plan(waiting)
             return False
         if plan is None:  # the process that was to plan it died
             return self.plan_again(request)

@@ -16,6 +16,7 @@ A data file that is no longer live needs no positions.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -158,11 +159,14 @@ def _unneeded(staged: Mapping[int, Staged], head: BranchHead, with_vector: froze
     """Return partition-scoped position delete files of which every data file has a vector or is not live (v3)."""
     if head.plan.format_version < 3:
         return []
-    named = {path: targets for unit in staged.values() for path, targets in unit.named.items()}
+    named: dict[str, set[str]] = defaultdict(set)
+    for unit in staged.values():
+        for path, targets in unit.named.items():
+            named[path].update(targets)
     return [
         head.position_deletes[path]
         for path, targets in named.items()
-        if path in head.position_deletes and not head.live_data.intersection(targets) - with_vector
+        if path in head.position_deletes and not (targets & head.live_data) - with_vector
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -104,6 +105,16 @@ def test_a_table_that_may_not_be_seen_is_not_one_that_was_dropped(
 def test_metadata_that_cannot_be_read(stream: StreamTable, contents: bytes) -> None:
     Path(stream.table.metadata_location.removeprefix("file://")).write_bytes(contents)
     with pytest.raises(Corrupt, match=r"^The metadata of db\.t cannot be read: "):
+        open_table("default", "db.t")
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", [5]])
+@pytest.mark.parametrize("key", ["properties", "schemas", "partition-specs", "snapshots", "refs"])
+def test_damaged_metadata_is_not_called_a_wrong_configuration(stream: StreamTable, key: str, value: object) -> None:
+    """PyIceberg raises AttributeError for some of it, as Python does for a class that is not in its module."""
+    path = Path(stream.table.metadata_location.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with suppress(Corrupt):  # some of it PyIceberg takes for missing
         open_table("default", "db.t")
 
 
