@@ -18,7 +18,7 @@ def task() -> Iterator[RedactedTask]:
     app = Celery("away", broker=f"redis://127.0.0.1:{free_port()}/0", set_as_current=False)
     app.conf.update(task_publish_retry=False, broker_transport_options={"max_retries": 0})
 
-    @app.task(base=RedactedTask, bind=True, name="away.work")
+    @app.task(base=RedactedTask, bind=True, name="away.work", shared=False)  # else every other app takes it over
     def work(self: RedactedTask) -> None:
         """Do nothing."""
 
