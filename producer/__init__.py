@@ -12,15 +12,27 @@ if TYPE_CHECKING:
     from producer.common.errors import Conflict, Corrupt, Failed, IcefleetError, Refused
     from producer.common.settings import Settings
     from producer.fleet import Fleet
-    from producer.job import Job
+    from producer.job import Job, JobInterrupted
     from producer.model.job import Report, Status
 
-__all__ = ["Conflict", "Corrupt", "Failed", "Fleet", "IcefleetError", "Job", "Refused", "Report", "Settings", "Status"]
+__all__ = [
+    "Conflict",
+    "Corrupt",
+    "Failed",
+    "Fleet",
+    "IcefleetError",
+    "Job",
+    "JobInterrupted",
+    "Refused",
+    "Report",
+    "Settings",
+    "Status",
+]
 
 _MODULES = {
     **dict.fromkeys(("Conflict", "Corrupt", "Failed", "IcefleetError", "Refused"), "producer.common.errors"),
     "Fleet": "producer.fleet",
-    "Job": "producer.job",
+    **dict.fromkeys(("Job", "JobInterrupted"), "producer.job"),
     **dict.fromkeys(("Report", "Status"), "producer.model.job"),
     "Settings": "producer.common.settings",
 }

@@ -181,12 +181,14 @@ class Fleet:
                 those of ``default``.
 
         Raises:
-            Refused: The table's name has no namespace, or nothing is known of the table.
+            Refused: The table's name has no namespace, nothing is known of the table, or Redis does not answer.
         """
         if table is not None:
             check_table_name(table)
         wanted = (catalog or "default", table) if table else (catalog, None)
-        found = {job: at for job, at in JobRegistry(self.settings).jobs() if _is_job_of(job, *wanted)}
+        registry = JobRegistry(self.settings)
+        with registry.refused():
+            found = {job: at for job, at in registry.jobs() if _is_job_of(job, *wanted)}
         if table is not None:
             try:
                 from producer.iceberg.catalog import open_table

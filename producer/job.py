@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
 from icefleet_main import hidden
+from producer.broker.connections import connection_error
 from producer.broker.leases import Holder, Leases
 from producer.broker.queue import Messenger, unit_id
 from producer.broker.registry import JobRegistry
@@ -46,6 +47,14 @@ class Progress:
     detail: str = ""
     #: Why a step is tried again; None if none has failed lately.
     problem: str | None = None
+
+
+class JobInterrupted(KeyboardInterrupt):
+    """An interrupt from the keyboard that has cancelled a job of this process; the report says how the job ended."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"{report.job} has ended as {report.status}")
+        self.report = report
 
 
 class Job:
@@ -89,8 +98,12 @@ class Job:
         """Return the job's progress.
 
         Raises:
-            Refused: The job is unknown, or its table does not exist any more.
+            Refused: The job is unknown, its table does not exist any more, or Redis does not answer.
         """
+        with self._registry.refused():
+            return self._progress()
+
+    def _progress(self) -> Progress:
         if (report := self.report()) is not None:
             return Progress(report.status, report.units, report.units)
         problem = self._registry.problem(self.id)
@@ -122,10 +135,12 @@ class Job:
         """Return how the job ended, or None if it has not.
 
         Raises:
-            Refused: The job is unknown: it never existed, or it changed nothing and its report has expired.
+            Refused: The job is unknown: it never existed, or it changed nothing and its report has expired. Or Redis
+                does not answer.
         """
         if self._report is None:
-            self._report = self._registry.report(self.id) or self._from_storage()
+            with self._registry.refused():
+                self._report = self._registry.report(self.id) or self._from_storage()
         return self._report
 
     def result(self) -> Report:
@@ -150,7 +165,12 @@ class Job:
 
         Raises:
             TimeoutError: The job has not ended in time; it goes on.
+            Refused: The job is unknown, or Redis does not answer.
         """
+        with self._registry.refused():
+            return self._wait(timeout, progress)
+
+    def _wait(self, timeout: float | None, progress: Callable[[Progress], None] | None) -> Report:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             now = self._reachable_progress()
@@ -168,22 +188,32 @@ class Job:
         """Cancel the job: running units delete what they wrote, and nothing more is committed.
 
         A commit that has begun may still happen; the report of :meth:`wait` says so.
+
+        Raises:
+            Refused: The job is unknown, or Redis does not answer: the sentence says whether the job is cancelled then.
         """
         if self.report() is not None:
             return
         self._store.cancel()
-        if not self._settings.local:
-            messenger = Messenger(self._settings)
+        if self._settings.local:
+            return
+        with self._registry.refused():
+            waiting = self._waiting_request() if self._store.latest_plan() is None else None
+        messenger = Messenger(self._settings)
+        try:
             messenger.commit(self.id, self._table.metadata.location)
-            # A job that still waits is planned now, so that it ends now.
-            if self._store.latest_plan() is None and (waiting := self._waiting_request()) is not None:
+            if waiting is not None:  # planned now, it ends now
                 messenger.plan(waiting)
+        except Exception as error:  # clients of brokers raise errors of many kinds
+            problem = str(connection_error(self._settings.broker_url, error)).rstrip(".")
+            sentence = f"{problem}. {self.id} is marked as cancelled all the same, and ends at the next sweep."
+            raise Refused(Reason.BROKER, sentence) from error
 
     def resume(self) -> Job:
         """Resume an interrupted job: staged units stay staged, and the rest is sent to workers, or done here.
 
         Raises:
-            Refused: Neither a plan nor a request of the job is left.
+            Refused: Neither a plan nor a request of the job is left, or the broker does not answer.
         """
         if self.report() is not None:
             return self
@@ -193,7 +223,9 @@ class Job:
             raise Refused(Reason.UNKNOWN_JOB, f"Nothing is left of {self.id} that could be taken up: start a new job.")
         if self._settings.local:
             return Job(self.id, self._settings, request=request, report=local_engine(self._settings).run(request))
-        Messenger(self._settings).plan(request)
+        messenger = Messenger(self._settings)
+        messenger.check()
+        messenger.plan(request)
         return self
 
     def _reachable_progress(self) -> Progress:
@@ -252,7 +284,7 @@ class Engine(Protocol):
     """Runs whole jobs in the calling process."""
 
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
-        """Run a job to its end and return its report."""
+        """Run a job to its end and return its report; raise JobInterrupted if the keyboard has interrupted it."""
 
 
 def local_engine(settings: Settings) -> Engine:

@@ -16,7 +16,7 @@ from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
 from producer.common.sizes import count_text
-from producer.job import Job, ProgressCallback
+from producer.job import Job, JobInterrupted, ProgressCallback
 from producer.model.job import Report, Request
 from producer.model.plan import Plan
 from tasks.job.context import JobContext
@@ -60,11 +60,12 @@ class LocalEngine:
         self._settings = settings
 
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
-        """Run a job to its end. An interrupt from the keyboard cancels it.
+        """Run a job to its end.
 
         Any other exception leaves the job as it is: staged units stay staged, and the job can be resumed.
 
         Raises:
+            JobInterrupted: An interrupt from the keyboard has cancelled the job, and the job has ended.
             Failed: Another process works on the same job and has not ended it for ``give_up_hours``, or has ended it
                 without a report that is kept.
         """
@@ -74,6 +75,7 @@ class LocalEngine:
     def _run(self, request: Request, on_progress: ProgressCallback) -> Report:
         step = begin(request, self._settings)
         waiting: float | None = None
+        interrupted = False
         while isinstance(step, Stage | Waiting):
             context = JobContext.open(request.job, step.plan.location)
             try:
@@ -85,14 +87,17 @@ class LocalEngine:
                     self._wait(request, waiting)
             except KeyboardInterrupt:
                 context.store.cancel()
+                interrupted = True
             try:
                 step = advance(context, self._settings)
             except Corrupt as error:
                 step = fail_job(context, str(error))
-        if step.report is None:
-            return self._report_of_other(request)
-        post_report(request, step, JobRegistry(self._settings))
-        return step.report
+        if step.report is not None:
+            post_report(request, step, JobRegistry(self._settings))
+        report = step.report or self._report_of_other(request)
+        if interrupted:
+            raise JobInterrupted(report)
+        return report
 
     def _report_of_other(self, request: Request) -> Report:
         """Return the report of a job that another process has ended; raise Failed if there is none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -126,6 +127,16 @@ class FleetRedis:
     def __bool__(self) -> bool:
         return bool(self._url)
 
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """Turn an error of Redis in the block into a refusal that names the likely cause."""
+        try:
+            yield
+        except Exception as error:  # not by its class, which takes time to load
+            if not is_of_broker(error):
+                raise
+            raise connection_error(self._url, error, what="Redis") from error
+
     @property
     def _redis(self) -> redis.Redis:
         return redis_at(self._url)
@@ -172,6 +183,10 @@ _WRONG: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (
         ("authentication required", "noauth", "hello must be called"),
         "it wants a password, and the address has none: put :PASSWORD@ or USER:PASSWORD@ before the host",
+    ),
+    (
+        ("no_certificate_or_crl_found", "no certificate or crl found"),
+        "the file that ssl_ca_certs names holds no certificate in PEM",
     ),
     (("no permissions", "noperm"), "the user lacks rights: deploy/users.acl has those that Icefleet needs"),
     (("db index is out of range",), "it has no database of the number at the address's end: 0 is always there"),
@@ -221,6 +236,11 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
     if no_writes:
         return Refused(Reason.BROKER, f"The {what} at {redact(url)} takes no writes: {cause} ({detail}).")
     return Refused(Reason.BROKER, f"The {what} at {redact(url)} does not answer: {cause} ({detail}).")
+
+
+def is_of_broker(error: BaseException) -> bool:
+    """Return whether a client of the broker or of Redis raised an error."""
+    return type(error).__module__.partition(".")[0] in ("redis", "kombu")
 
 
 def is_away(error: Refused) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from producer.broker.connections import connection_error
+from producer.broker.connections import connection_error, is_of_broker
 from producer.broker.registry import JobRegistry
 from producer.cli import render
 from producer.cli.errors import Interrupted, Unknown, print_json
@@ -20,20 +19,12 @@ from producer.common.redaction import redact
 from producer.common.settings import Settings
 from producer.fleet import Fleet
 from producer.iceberg.catalog import nearest_table, open_table, storage_hint
-from producer.job import Job
+from producer.job import Job, JobInterrupted
 from producer.model.job import Report, Request, Status
 from producer.planning.planner import check_request
 from producer.planning.units import PlanWithUnits
 
 log = logging.getLogger(__name__)
-
-#: What to do if storage refuses to work, by the system's error number.
-_HINTS: Final = {
-    errno.ENOSPC: ": this disk is full: free some space",
-    errno.EDQUOT: ": this user's quota is used up: free some space",
-    errno.EACCES: ": this user lacks the right: grant it",
-    errno.EROFS: ": the disk is mounted for reading only",
-}
 
 #: Why a catalog or storage may not be read now, and may be later.
 _PASSING: Final = (Reason.NO_ANSWER, Reason.DENIED)
@@ -86,7 +77,7 @@ def goes_on(settings: Settings, job: str, *, sent: bool = True) -> Iterator[None
     except KeyboardInterrupt as error:
         raise Interrupted(f"{state}: {advice}", job) from error
     except Exception as error:  # clients of Redis, catalogs and storage raise errors of many kinds
-        if _is_final(error):
+        if _is_final(error) and not (sent and is_of_broker(error.__cause__ or error)):
             raise
         log.info("%s cannot be read", job, exc_info=True)
         why = reason_of(error)
@@ -100,6 +91,7 @@ def resumable(job: str) -> Iterator[None]:
     """Turn what interrupts a job that this process works on into an error that says how to go on with the job.
 
     Raises:
+        JobInterrupted: The user has interrupted the command, and the job has ended.
         Interrupted: The user has interrupted the command while the job was planned or committed.
         Unknown: Storage or the catalog fails, and what the job has staged stays.
         IcefleetError: The job has ended, or has not begun.
@@ -107,6 +99,8 @@ def resumable(job: str) -> Iterator[None]:
     advice = f"`icefleet resume {job}` finishes what was begun, or says that nothing was."
     try:
         yield
+    except JobInterrupted:
+        raise
     except KeyboardInterrupt as error:
         raise Interrupted(advice, job) from error
     except Exception as error:  # clients of catalogs and storage raise errors of many kinds
@@ -124,11 +118,6 @@ def _is_final(error: Exception) -> bool:
 def reason_of(error: Exception) -> str:
     """Return an error in one line."""
     return str(error) if isinstance(error, IcefleetError) else failure_text(error)
-
-
-def is_of_broker(error: Exception) -> bool:
-    """Return whether a client of the broker or of Redis raised an error."""
-    return type(error).__module__.partition(".")[0] in ("redis", "kombu")
 
 
 def wait(job: Job, settings: Settings, *, as_json: bool) -> Report:
@@ -187,27 +176,26 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
             print_json(queued) if as_json else click.echo(job.id)
             return
         report = wait(job, fleet.settings, as_json=as_json)
+    except JobInterrupted as interrupt:
+        report = interrupt.report
     except Unknown:
         raise
     except Exception as error:  # clients of catalogs and storage raise errors of many kinds
         if not as_json:
             raise
-        report = Report(
-            job=request.job,
-            table=request.table,
-            catalog=request.catalog,
-            operation=request.operation,
-            status=Status.REFUSED if isinstance(error, Refused) else Status.FAILED,
-            reason=reason_of(error),
-        )
+        refused = isinstance(error, Refused)
+        known = request.model_dump(mode="json", include={"job", "table", "catalog", "operation"})
+        report = Report(**known, status=Status.REFUSED if refused else Status.FAILED, reason=reason_of(error))
+        if refused:  # before there was a job
+            print_json(report.model_dump(mode="json") | {"job": None})
+            sys.exit(report.exit_status)
     end(report, as_json)
 
 
 def failure_text(error: Exception) -> str:
     """Return an error of a catalog or storage client in one line, with what to do if that is known."""
     line = next(iter(redact(str(error)).strip().splitlines()), "") or type(error).__name__
-    hint = _HINTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
-    return f"{line} ({type(error).__name__}){hint or storage_hint(error)}"
+    return f"{line} ({type(error).__name__}){storage_hint(error)}"
 
 
 def dry_run(

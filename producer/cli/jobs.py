@@ -20,7 +20,6 @@ from producer.cli.common import (
     end,
     find_fleet,
     goes_on,
-    is_of_broker,
     reason_of,
     require_redis,
     resumable,
@@ -32,7 +31,7 @@ from producer.cli.errors import UNKNOWN, print_json
 from producer.common.errors import Reason, Refused
 from producer.common.sizes import count_text
 from producer.fleet import Fleet
-from producer.job import Job, Progress
+from producer.job import Job, JobInterrupted, Progress
 from producer.model.job import Status
 
 #: The statuses that jobs can be filtered by.
@@ -74,7 +73,7 @@ class JobLine:
                     seconds = max(0.0, round(time.time() - submitted, 1))  # the submitter's clock may be ahead
                 reason = now.problem
         except Exception as error:  # clients of catalogs and storage raise errors of many kinds
-            if is_of_broker(error):
+            if isinstance(error, Refused) and error.reason is Reason.BROKER:
                 raise
             status, reason = UNKNOWN, reason_of(error)
         name = job.name
@@ -174,8 +173,11 @@ def resume(job: str, as_json: bool) -> None:
     """
     fleet = require_redis(Fleet())
     found = fleet.job(job)
-    with resumable(job) if fleet.settings.local else goes_on(fleet.settings, job):
-        found = found.resume()
+    try:
+        with resumable(job) if fleet.settings.local else goes_on(fleet.settings, job):
+            found = found.resume()
+    except JobInterrupted as interrupt:
+        end(interrupt.report, as_json)
     end(wait(found, fleet.settings, as_json=as_json), as_json)
 
 

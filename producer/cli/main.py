@@ -102,7 +102,8 @@ class Commands(click.Group):
                 click.echo(redact(traceback.format_exc()), err=True)
             if (refused := _unreadable_configuration()) is not None:
                 _fail(refused)
-            from producer.cli.common import failure_text, is_of_broker
+            from producer.broker.connections import is_of_broker
+            from producer.cli.common import failure_text
 
             if is_of_broker(error):
                 _fail(_redis_lost(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
@@ -29,6 +30,13 @@ from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_de
 
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
+#: What to do if a disk refuses to work, by the system's error number.
+_DISK_HINTS: Final = {
+    errno.ENOSPC: ": this disk is full: free some space",
+    errno.EDQUOT: ": this user's quota is used up: free some space",
+    errno.EACCES: ": this user lacks the right: grant it",
+    errno.EROFS: ": the disk is mounted for reading only",
+}
 #: What PyIceberg and Arrow say if they have no access to the files of a table, by its property or its location.
 _NO_FILE_IO: Final = ("FileIO", "py-io-impl", "filesystem", "module '")
 
@@ -132,7 +140,9 @@ def nearest_table(catalog: str, table: str) -> str | None:
 
 
 def storage_hint(error: BaseException) -> str:
-    """Return what to check if an object store does not answer; an empty text for any other error."""
+    """Return what to do if a disk refuses to work or an object store does not answer, or else an empty text."""
+    if isinstance(error, OSError) and error.errno in _DISK_HINTS:
+        return _DISK_HINTS[error.errno]
     if not any(sign in str(error) for sign in _SILENT_STORAGE):
         return ""
     config = Config()

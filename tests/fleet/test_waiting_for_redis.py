@@ -14,10 +14,12 @@ from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 
 from producer.common.errors import Refused
+from producer.model.job import Status
 from tests.fleet.composefile import free_port
 from tests.fleet.conftest import SMALL
 from tests.fleet.localfleet import LocalFleet
 from tests.fleet.processes import descendants
+from tests.fleet.tables import streamed
 
 pytestmark = [pytest.mark.fleet, pytest.mark.redis]
 
@@ -101,19 +103,28 @@ def test_what_starts_before_redis_waits_for_it(fleet: LocalFleet) -> None:
     ids=["replica", "memory", "disk"],
 )
 def test_a_redis_that_takes_no_writes(
-    fleet: LocalFleet, refusal: Callable[[LocalFleet], AbstractContextManager[None]], cause: str
+    fleet: LocalFleet,
+    refusal: Callable[[LocalFleet], AbstractContextManager[None]],
+    cause: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    fleet.attach(monkeypatch)
+    job = fleet.fleet.convert(streamed(fleet.catalog, f"db.{refusal.__name__}", partitions=1, upserts=1).identifier)
+    fleet.processes.wait_for("the plan", lambda: job.status is Status.STAGING)
     swept(fleet)
     with refusal(fleet):
         for part in PARTS:
             said(fleet, part, cause)
         with pytest.raises(Refused, match=cause):
             fleet.fleet.convert("db.t")
+        with pytest.raises(Refused, match=rf"{cause}.*{job.id} is marked as cancelled all the same"):
+            job.cancel()
         listed = fleet.icefleet("jobs")
         assert listed.returncode == 0
         assert "Traceback" not in listed.stderr
         assert (cause in listed.stderr) == (refusal is unsaved), "the others can be read from"
     swept(fleet)
+    assert job.wait(60).status is Status.CANCELLED
 
 
 @pytest.mark.parametrize("rights", ["-@write", "-@all"])

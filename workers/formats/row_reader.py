@@ -90,10 +90,8 @@ class RowReader:
                 start += batch.num_rows
                 if seen is not None:
                     seen(batch.num_rows)
-                if live is None:
-                    yield rows
-                elif live.any():
-                    yield rows.filter(pa.array(live))
+                if live is None or live.any():
+                    yield _without_nulls(file, rows if live is None else rows.filter(pa.array(live)))
 
     def _inherit(self, file: ContentFile, arrays: list[pa.Array], start: int, rows: int) -> None:
         """Fill in what the rows of a file inherit of their lineage; those from before format version 3 have none."""
@@ -105,6 +103,14 @@ class RowReader:
                 arrays[index] = pc.coalesce(arrays[index], ids)
             elif field.field_id == LAST_UPDATED.field_id:
                 arrays[index] = pc.coalesce(arrays[index], pa.scalar(file.sequence_number, pa.int64()))
+
+
+def _without_nulls(file: ContentFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows unchanged; raise CorruptFile if a required column has nulls in them."""
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise CorruptFile(file.path, f"its column {field.name} has nulls, and the table requires values")
+    return rows
 
 
 def _read(

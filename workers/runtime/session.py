@@ -96,6 +96,8 @@ def session(budget: Budget, spill: Path | None = None) -> SparkSession:
         use_system_allocator()
         try:
             _current = _Current(_make(budget, folder), budget, os.getpid(), folder)
+            # A thread of PySpark reads from the JVM, and prints its traceback when that dies.
+            _current.spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         except BaseException:
             _discard(folder)
             raise
@@ -134,8 +136,6 @@ def end() -> None:
     """End the JVM at once, also one that is being started: this process is about to end without ``atexit``."""
     # Other threads may be talking to the JVM. py4j logs their broken connections with the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in Path(record.pathname).parts)
-    if _current is not None:  # a thread of PySpark reads from the JVM, and would print its traceback
-        _current.spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     started = psutil.Process().children(recursive=True)
     for stop in (psutil.Process.terminate, psutil.Process.kill):
         for process in filter(_is_running, started):

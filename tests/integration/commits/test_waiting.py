@@ -7,6 +7,7 @@ import time
 import pytest
 
 from producer.common.errors import Failed
+from producer.job import JobInterrupted
 from producer.model.job import Report, Status
 from producer.state.commit_history import snapshots_of
 from tasks.lifecycle.outcomes import Stage, Waiting
@@ -14,6 +15,7 @@ from tasks.lifecycle.rounds import begin
 from tasks.local import LocalEngine
 from tests.support.commits import Create, fill
 from tests.support.faulty import Jobs
+from tests.support.unreferenced import unreferenced
 
 
 def test_nothing_is_waited_for_without_end(create: Create, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +58,21 @@ def test_a_job_that_another_process_commits(create: Create, jobs: Jobs, moment: 
     assert (report.status, report.snapshot_id) == (Status.COMMITTED, other.snapshot_id)
     assert (report.units, report.added_position_deletes) == (other.units, other.added_position_deletes)
     assert len(snapshots_of(stream.table.metadata, request.job)) == 1
+
+
+def test_an_interrupt_from_the_keyboard_ends_the_job_and_reaches_the_program(create: Create, jobs: Jobs) -> None:
+    """A program that works on many tables stops; it would go on with the next."""
+    stream = create()
+    fill(stream)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(JobInterrupted) as caught:
+        LocalEngine(jobs.settings).run(jobs.request(), interrupt)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert caught.value.report.status is Status.CANCELLED
+    assert unreferenced(stream.table) == set()
 
 
 def test_a_job_that_another_process_ends_with_nothing(create: Create, jobs: Jobs) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -124,6 +124,17 @@ def test_columns_are_a_list_or_a_text(
 def test_jobs_of_what_is_not_a_table(table: str) -> None:
     with pytest.raises(Refused, match=f"^{re.escape(repr(table))} is not a table name: give namespace.table.$"):
         Fleet(NOWHERE).jobs(table)
+
+
+@pytest.mark.parametrize("ask", [Fleet.jobs, Job.report, Job.progress, Job.wait, Job.cancel])
+def test_redis_that_is_away(ask: Callable[[Fleet | Job], object]) -> None:
+    fleet = Fleet(NOWHERE)
+    asked = fleet if ask == Fleet.jobs else fleet.job("convert:default:db.t:20260101T000000-00000000")
+    with pytest.raises(
+        Refused, match=r"^The Redis at redis://127\.0\.0\.1:9/0 does not answer: nothing listens"
+    ) as error:
+        ask(asked)
+    assert error.value.reason is Reason.BROKER
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -198,6 +198,7 @@ def _filter(properties: Mapping[str, str], name: str, *, repeated: bool) -> Bloo
         raise ValueError(f"{key} is {properties[key]}, not between 0 and 1")
     # Java's writer takes the power of two that is not above the limit, too.
     bits = 8 << max(_MIN_FILTER_BYTES, max_bytes).bit_length() - 1
+    false_positives = max(false_positives, (1 - math.exp(-8 / bits)) ** 8)  # what such a filter has of one value
     room = max(1, int(-bits * math.log(1 - false_positives ** (1 / 8)) / 8))
     return BloomFilterOptions(
         false_positives, min(room, _positive(properties, f"bloom-filter-ndv.column.{name}", room)), repeated

@@ -39,6 +39,7 @@ from producer.model.job import Operation, Report, Request, Status
 from producer.model.plan import Plan, UnitHeader
 from producer.planning.compact.options import OPTION_FIELDS
 from producer.state.records import Records
+from tasks.local import LocalEngine
 from tasks.testing import StreamTable
 from tests.support.faulty import FaultyCatalog, Jobs, lose
 from tests.support.livefiles import spec
@@ -653,6 +654,18 @@ class TestConvert:
         assert output.exit_code == 1
         assert "Traceback" in output.stderr
         assert "ConnectionError: the catalog is away" in output.stderr
+
+    def test_an_interrupted_job_is_cancelled(
+        self, run: Run, stream: StreamTable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("producer.fleet.local_engine", LocalEngine)
+        monkeypatch.setattr("tasks.operations.convert.execute.convert", interrupt)
+        result = run("convert", "db.t", "--json")
+        assert result.exit_code == 1
+        assert only_json(result)["status"] == "cancelled"
 
     def test_an_interrupted_commit_is_resumed(self, run: Run, stream: StreamTable, catalog: FaultyCatalog) -> None:
         def interrupt(commit: object) -> CommitTableResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from producer.common.errors import Corrupt
@@ -21,6 +23,10 @@ from workers.runtime.errors import TaskFailed
             f"memory ran out: {MEMORY_ADVICE}",
         ),
         (OSError("away\nfor now"), "OSError: away"),
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            "OSError: [Errno 28] No space left: this disk is full: free some space",
+        ),
     ],
 )
 def test_the_reason(error: Exception, reason: str) -> None:

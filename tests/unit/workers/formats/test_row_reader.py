@@ -332,6 +332,15 @@ class TestRefusals:
         with pytest.raises(CorruptFile, match=r"lacks the required column must \(9\)"):
             list(RowReader(PyArrowFileIO(), schema, None, 1 << 20).read(FileSplit(file)))
 
+    def test_nulls_in_a_required_column(self, tmp_path: Path) -> None:
+        """Unless their rows are deleted."""
+        file = written(tmp_path / "a.parquet", table_of(id=pa.array([1, None, 3])))
+        schema = Schema(NestedField(1, "id", LongType(), required=True))
+        reader = RowReader(PyArrowFileIO(), schema, None, 1 << 20)
+        with pytest.raises(CorruptFile, match=rf"{tmp_path}.*its column id has nulls, and the table requires values"):
+            list(reader.read(FileSplit(file)))
+        assert [row["id"] for row in read(reader, file, deleted=np.array([1]))] == [1, 3]
+
     @pytest.mark.parametrize("type_", [IntegerType(), BooleanType(), ListType(2, LongType()), DateType()])
     def test_a_type_that_is_no_promotions_source(self, tmp_path: Path, type_: IcebergType) -> None:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1 << 40])))

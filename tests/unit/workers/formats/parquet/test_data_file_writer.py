@@ -247,6 +247,7 @@ def test_bloom_filters_are_there_where_the_table_wants_them(tmp_path: Path) -> N
         ({"bloom_filter_max_bytes": "5000"}, 4 << 10),
         ({"bloom_filter_max_bytes": "4096", "bloom_filter_ndv__column__id": "1000000"}, 4 << 10),
         ({"bloom_filter_max_bytes": "1"}, 32),
+        ({"bloom_filter_max_bytes": "64", "bloom_filter_fpp__column__id": "1e-30"}, 64),
     ],
 )
 def test_bloom_filters_are_as_large_as_the_table_lets_them_be(
