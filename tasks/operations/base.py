@@ -1,6 +1,6 @@
 """What an operation provides on the workers' side: an executor for its units, and rules for the commits of its rounds.
 
-An operation is a plug: it implements :class:`Executor` and :class:`CommitRules`, puts both into a
+An operation is a plug: it makes an :class:`Executor` and implements :class:`CommitRules`, puts both into a
 :class:`TaskOperation`, and is listed in :mod:`tasks.operations.registry`. Nothing else names it.
 """
 
@@ -29,24 +29,16 @@ from workers.runtime.machine import Budget
 Progress: TypeAlias = Callable[[int, int], None]
 
 
-class Executor(Protocol):
+@dataclass(frozen=True)
+class Executor:
     """One attempt at a unit, ready to run."""
 
-    @property
-    def claim(self) -> Attempt:
-        """The attempt with all that it may write; it is recorded before :meth:`run` writes anything."""
-
-    def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
-        """Do the work, and describe what was written.
-
-        Args:
-            spill: Where Spark shuffles and spills; None for the system's temporary directory.
-            scratch: An empty folder that is deleted afterwards.
-            progress: Called with how many of the unit's data files are done.
-
-        Raises:
-            DataError: A file cannot be used; trying again does not help.
-        """
+    #: The attempt with all that it may write; it is recorded before :attr:`run` writes anything.
+    claim: Attempt
+    #: Does the work, and describes what was written. Takes where Spark shuffles and spills (None for the system's
+    #: temporary directory), an empty folder that is deleted afterwards, and what is called with the progress.
+    #: Raises DataError if a file cannot be used; trying again does not help.
+    run: Callable[[Path | None, Path, Progress], Staged]
 
 
 @dataclass(frozen=True)

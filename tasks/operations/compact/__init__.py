@@ -12,7 +12,7 @@ from producer.common.sizes import count_text, size_text
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.compact.commit import CompactionRules
-from tasks.operations.compact.execute import CompactionExecutor
+from tasks.operations.compact.execute import prepare
 
 
 def _summarize(staged: Staged) -> str:
@@ -22,7 +22,7 @@ def _summarize(staged: Staged) -> str:
 
 
 COMPACT: Final = TaskOperation(
-    executor=CompactionExecutor.of,
+    executor=prepare,
     commit_rules=lambda _, plan, staged: CompactionRules(plan, staged),
     summarize=_summarize,
 )

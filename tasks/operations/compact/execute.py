@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
 
-from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -15,7 +12,7 @@ from producer.common.errors import Failed
 from producer.model.plan import Plan, Rewrite, Unit
 from producer.model.staged import Attempt, Staged
 from tasks.job.context import JobContext, check_inputs
-from tasks.operations.base import Progress
+from tasks.operations.base import Executor, Progress
 from tasks.operations.delete_set import delete_set, engine_name
 from workers.arrow.schema import arrow_schema, data_file_schema
 from workers.model.units import RewriteUnit, Sizes
@@ -24,39 +21,27 @@ from workers.runtime.machine import Budget
 from workers.runtime.session import session
 
 
-@dataclass(frozen=True)
-class CompactionExecutor:
-    """One attempt at a unit of data files."""
+def prepare(context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Executor:
+    """Prepare an attempt at a unit of data files on the table as it is now."""
+    table = context.reload(plan)
+    check_inputs(table, plan, unit)
+    journal = context.store.at(plan).journal(attempt)
+    rewriting = _rewrite_unit(plan, unit, attempt, table, journal)
 
-    unit: Unit
-    rewriting: RewriteUnit
-    io: FileIO
-    budget: Budget
-    claim: Attempt
-
-    @classmethod
-    def of(cls, context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Self:
-        """Prepare the work on the table as it is now."""
-        table = context.reload(plan)
-        check_inputs(table, plan, unit)
-        journal = context.store.at(plan).journal(attempt)
-        claim = attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)})
-        return cls(unit, _rewrite_unit(plan, unit, attempt, table, journal), table.io, budget, claim)
-
-    def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
-        """Write data files."""
-        start = partial(session, self.budget, spill)
-        result = rewrite(self.rewriting, self.io, start, self.budget, scratch, progress)
+    def run(spill: Path | None, scratch: Path, progress: Progress) -> Staged:
+        result = rewrite(rewriting, table.io, partial(session, budget, spill), budget, scratch, progress)
         return Staged(
-            unit=self.unit.header.number,
-            attempt=self.claim.number,
+            unit=unit.header.number,
+            attempt=attempt.number,
             scopes=result.scopes,
-            inputs=tuple(file.path for file in self.unit.data),
+            inputs=tuple(file.path for file in unit.data),
             data=result.files,
             read_rows=result.read_rows,
             deleted_rows=result.deleted_rows,
             named=dict(result.named),
         )
+
+    return Executor(attempt.model_copy(update={"journal": journal, "tasks": tasks_of(budget)}), run)
 
 
 def _rewrite_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table, journal: str) -> RewriteUnit:

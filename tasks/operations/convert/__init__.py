@@ -12,7 +12,7 @@ from producer.common.sizes import count_text
 from producer.model.staged import Staged
 from tasks.operations.base import TaskOperation
 from tasks.operations.convert.commit import ConversionRules
-from tasks.operations.convert.execute import ConversionExecutor
+from tasks.operations.convert.execute import prepare
 
 
 def _summarize(staged: Staged) -> str:
@@ -22,7 +22,7 @@ def _summarize(staged: Staged) -> str:
 
 
 CONVERT: Final = TaskOperation(
-    executor=ConversionExecutor.of,
+    executor=prepare,
     commit_rules=lambda context, plan, staged: ConversionRules(plan, staged, context.store.at(plan).unit),
     summarize=_summarize,
 )

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Self
 
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from producer.model.plan import Plan, PositionDeleteFile, Unit
 from producer.model.staged import Attempt, Staged, StagedVector
 from tasks.job.context import JobContext, check_inputs
-from tasks.operations.base import Progress
+from tasks.operations.base import Executor, Progress
 from tasks.operations.delete_set import delete_set, engine_name
 from workers.model.delete_set import ContentFile
 from workers.model.units import ConversionResult, ConversionUnit
@@ -23,30 +20,17 @@ from workers.runtime.machine import Budget
 from workers.runtime.session import session
 
 
-@dataclass(frozen=True)
-class ConversionExecutor:
-    """One attempt at a unit of equality deletes."""
+def prepare(context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Executor:
+    """Prepare an attempt at a unit of equality deletes on the table as it is now."""
+    table = context.reload(plan)
+    check_inputs(table, plan, unit)
+    conversion = conversion_unit(plan, unit, attempt, table)
 
-    unit: Unit
-    conversion: ConversionUnit
-    io: FileIO
-    budget: Budget
-    claim: Attempt
+    def run(spill: Path | None, scratch: Path, progress: Progress) -> Staged:
+        result = convert(conversion, table.io, partial(session, budget, spill), budget, scratch, progress)
+        return staged_conversion(unit, attempt, result)
 
-    @classmethod
-    def of(cls, context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Budget) -> Self:
-        """Prepare the work on the table as it is now."""
-        table = context.reload(plan)
-        check_inputs(table, plan, unit)
-        conversion = conversion_unit(plan, unit, attempt, table)
-        claim = attempt.model_copy(update={"paths": paths(conversion, budget)})
-        return cls(unit, conversion, table.io, budget, claim)
-
-    def run(self, spill: Path | None, scratch: Path, progress: Progress) -> Staged:
-        """Write position delete files or vectors."""
-        start = partial(session, self.budget, spill)
-        result = convert(self.conversion, self.io, start, self.budget, scratch, progress)
-        return staged_conversion(self.unit, self.claim, result)
+    return Executor(attempt.model_copy(update={"paths": paths(conversion, budget)}), run)
 
 
 def conversion_unit(plan: Plan, unit: Unit, attempt: Attempt, table: Table) -> ConversionUnit:

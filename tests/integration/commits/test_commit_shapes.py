@@ -27,7 +27,16 @@ from producer.model.staged import Attempt, Staged
 from tasks.job.branch_head import BranchHead
 from tasks.job.context import JobContext
 from tasks.lifecycle.commit import CommitStateUnknown
-from tasks.operations.base import Change, CommitRules, MetadataChange, NoChange, Replan, SnapshotChange, TaskOperation
+from tasks.operations.base import (
+    Change,
+    CommitRules,
+    Executor,
+    MetadataChange,
+    NoChange,
+    Replan,
+    SnapshotChange,
+    TaskOperation,
+)
 from tasks.operations.registry import OPERATIONS
 from tasks.testing import StreamTable
 from tests.support import oracle
@@ -65,17 +74,6 @@ def catalog(tmp_path: Path) -> Iterator[ExpiryCatalog]:
 
 
 @dataclass(frozen=True)
-class ReadOnly:
-    """Stages a unit without writing a file."""
-
-    claim: Attempt
-
-    def run(self, spill: Path | None, scratch: Path, progress: Any) -> Staged:
-        progress(1, 1)
-        return Staged(unit=self.claim.unit, attempt=self.claim.number, scopes=())
-
-
-@dataclass(frozen=True)
 class Rules:
     """Commit rules made of one function."""
 
@@ -93,8 +91,12 @@ def plug(monkeypatch: pytest.MonkeyPatch) -> Callable[[Decide], None]:
     """Registers an operation in place of the conversion."""
 
     def register(decide: Decide) -> None:
-        def executor(context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Any) -> ReadOnly:
-            return ReadOnly(attempt)
+        def executor(context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, budget: Any) -> Executor:
+            def read_only(spill: Path | None, scratch: Path, progress: Any) -> Staged:
+                progress(1, 1)
+                return Staged(unit=attempt.unit, attempt=attempt.number, scopes=())
+
+            return Executor(attempt, read_only)
 
         def rules(context: JobContext, plan: Plan, staged: Mapping[int, Staged]) -> CommitRules:
             assert all(unit.inputs == () for unit in staged.values())
