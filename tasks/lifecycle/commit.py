@@ -21,8 +21,10 @@ from producer.common.settings import Settings
 from producer.common.sizes import count_text
 from producer.iceberg.manifest_reader import ManifestCache, pause_gc
 from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
+from producer.iceberg.snapshot_producer import SnapshotProducer
 from producer.model.plan import Plan
 from producer.model.staged import Staged
+from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from tasks.job.branch_head import BranchHead, round_snapshot
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import PendingCommit
@@ -42,12 +44,10 @@ _ANSWER_DELAYS: Final = (0.0, 0.5, 2.0)
 
 
 class CommitStateUnknown(IcefleetError):
-    """The catalog does not say whether the commit happened; nothing was deleted, and `icefleet resume` goes on."""
+    """The catalog does not say whether the commit happened; nothing was deleted, and `icefleet resume` goes on.
 
-    def __init__(self, text: str, error: BaseException | None = None) -> None:
-        super().__init__(text)
-        #: The error that the catalog raised instead of an answer.
-        self.error = error
+    Its cause is the error that the catalog raised instead of an answer.
+    """
 
 
 @pause_gc()
@@ -76,10 +76,10 @@ def commit(
     except RetryError as error:
         last = error.last_attempt.exception()
         if isinstance(last, CommitStateUnknown) or attempts.unanswered:
-            cause = last.error if isinstance(last, CommitStateUnknown) else last
+            cause = last.__cause__ if isinstance(last, CommitStateUnknown) else last
             raise CommitStateUnknown(
-                f"The catalog gave no answer to the commit of {plan.request.job}: {last}", cause
-            ) from error
+                f"The catalog gave no answer to the commit of {plan.request.job}: {last}"
+            ) from cause
         attempts.settle()
         raise Failed(
             f"Other writers were faster {count_text(settings.commit_attempts, 'time')}: nothing was committed; try "
@@ -133,16 +133,7 @@ class _Attempts:
         if isinstance(change, MetadataChange):
             prepared = PreparedMetadataCommit(table, head, change)
         else:
-            prepared = PreparedSnapshotCommit.prepare(
-                table,
-                self.plan,
-                change,
-                name=name,
-                snapshot_id=snapshot_id,
-                failed_units=self.failed + len(change.failures),
-                cache=self.cache,
-                deleter=replace(self.context.deleter, io=table.io),
-            )
+            prepared = self._prepare(table, change, name, snapshot_id)
         if not self.pending.is_fresh:
             prepared.discard()
             raise CommitFailedException("preparing it took so long that other committers take it for dead")
@@ -179,6 +170,33 @@ class _Attempts:
         if self.pending is not None and not self.unanswered:
             self.pending.abandon()
 
+    def _prepare(
+        self, table: Table, change: SnapshotChange, name: str, snapshot_id: int | None
+    ) -> PreparedSnapshotCommit:
+        """Write the files of a snapshot; all of their names contain ``name``."""
+        additions = change.additions(table, name)
+        request = self.plan.request
+        update = SnapshotProducer(
+            table,
+            request.branch,
+            operation=change.operation,
+            properties={
+                JOB: request.job,
+                ROUND: str(self.plan.round),
+                OPERATION: request.operation,
+                UNITS: str(len(self.plan.units)),
+                FAILED_UNITS: str(self.failed + len(change.failures)),
+            },
+            snapshot_id=snapshot_id,
+            name=name,
+            cache=self.cache,
+        )
+        update.add(additions.files)
+        update.remove(change.removed)
+        update.rewrite_manifests(change.rewritten_manifests)
+        deleter = replace(self.context.deleter, io=table.io).with_marker(name)
+        return PreparedSnapshotCommit(change, additions, update.prepare(), deleter)
+
     def _find(self, table: Table) -> CommitResult | None:
         """Return the result if the round, or an unanswered attempt at it, is in the table."""
         if (snapshot := round_snapshot(table, self.plan)) is not None:
@@ -199,7 +217,7 @@ class _Attempts:
                 continue
             if result is not None:
                 return result
-        raise CommitStateUnknown(f"{type(error).__name__}: {error}", error) from error
+        raise CommitStateUnknown(f"{type(error).__name__}: {error}") from error
 
 
 def _require_all(change: Change) -> None:

@@ -197,7 +197,7 @@ def has_waited_long_enough(context: JobContext, error: CommitStateUnknown, polic
     """Return whether a catalog has had its time to answer a commit: every committer that tried has left a record."""
     plan = context.store.latest_plan()
     notes = context.store.at(plan).commits() if plan is not None else []
-    if error.error is not None and not is_transient(error.error):
+    if error.__cause__ is not None and not is_transient(error.__cause__):
         return len(notes) >= policy.max_attempts
     return bool(notes) and time.time() - min(note.started for note in notes) >= policy.max_seconds
 

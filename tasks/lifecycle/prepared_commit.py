@@ -10,12 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 
-from producer.iceberg.manifest_reader import ManifestCache
-from producer.iceberg.snapshot_producer import SnapshotProducer
 from producer.iceberg.snapshots import PendingSnapshot
 from producer.model.job import Failure
-from producer.model.plan import Plan
-from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
 from tasks.job.branch_head import BranchHead
 from tasks.job.context import FileDeleter
 from tasks.operations.base import Additions, MetadataChange, NoChange, Replan, SnapshotChange
@@ -60,41 +56,6 @@ class PreparedSnapshotCommit:
     pending: PendingSnapshot
     #: Deletes the files of this attempt.
     deleter: FileDeleter
-
-    @classmethod
-    def prepare(
-        cls,
-        table: Table,
-        plan: Plan,
-        change: SnapshotChange,
-        *,
-        name: str,
-        snapshot_id: int | None,
-        failed_units: int,
-        cache: ManifestCache,
-        deleter: FileDeleter,
-    ) -> PreparedSnapshotCommit:
-        """Write the files of a snapshot of a freshly loaded table; all of their names contain ``name``."""
-        additions = change.additions(table, name)
-        update = SnapshotProducer(
-            table,
-            plan.request.branch,
-            operation=change.operation,
-            properties={
-                JOB: plan.request.job,
-                ROUND: str(plan.round),
-                OPERATION: plan.request.operation,
-                UNITS: str(len(plan.units)),
-                FAILED_UNITS: str(failed_units),
-            },
-            snapshot_id=snapshot_id,
-            name=name,
-            cache=cache,
-        )
-        update.add(additions.files)
-        update.remove(change.removed)
-        update.rewrite_manifests(change.rewritten_manifests)
-        return cls(change, additions, update.prepare(), deleter.with_marker(name))
 
     def commit(self) -> CommitResult:
         """Send the snapshot once.
