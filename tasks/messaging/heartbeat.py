@@ -13,9 +13,9 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import uuid4
 
 import redis
@@ -61,20 +61,11 @@ return 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(NamedTuple):
     """The worker that owns a delivery, and its count of heartbeats; both are empty if there is none."""
 
-    worker: str
-    beats: str
-
-    @classmethod
-    def of(cls, worker: str, beats: Mapping[str, str]) -> _Owner:
-        return cls(worker, beats.get(worker, ""))
-
-    @property
-    def max_scans(self) -> int:
-        return _SCANS_OF_OWNED if self.worker else _SCANS_OF_UNOWNED
+    worker: str = ""
+    beats: str = ""
 
 
 @dataclass
@@ -94,31 +85,37 @@ class DeliveryRecovery:
     def scan(self) -> list[str]:
         """Scan the deliveries once; return the ids of the tasks that were given back."""
         try:
-            tags, owners, beats = self._deliveries()
+            tags, owners = self._deliveries()
         except redis.RedisError:
             self._seen.clear()  # the workers may have been as unable to beat
             raise
-        self._seen = {tag: self._count_silence(tag, _Owner.of(owners.get(tag, ""), beats)) for tag in tags}
-        if orphans := [tag for tag, worker in owners.items() if tag not in tags and not beats[worker]]:
+        self._seen = {tag: self._count_silence(tag, owners.get(tag, _Owner())) for tag in tags}
+        if orphans := [tag for tag, owner in owners.items() if tag not in tags and not owner.beats]:
             self.broker.hdel(OWNERS, *orphans)  # else the entries of dead workers would pile up
-        abandoned = [(tag, owner) for tag, (owner, scans) in self._seen.items() if scans >= owner.max_scans]
+        abandoned = [
+            (tag, owner)
+            for tag, (owner, scans) in self._seen.items()
+            if scans >= (_SCANS_OF_OWNED if owner.worker else _SCANS_OF_UNOWNED)
+        ]
         return [task for tag, owner in abandoned if (task := self._give_back(tag, owner)) is not None]
 
     def give_back_all_of(self, worker: str) -> None:
         """Give back what a worker still holds that stops."""
-        tags, owners, beats = self._deliveries()
-        for tag in sorted(tag for tag, owner in owners.items() if owner == worker and tag in tags):
-            self._give_back(tag, _Owner.of(worker, beats))
+        tags, owners = self._deliveries()
+        for tag, owner in sorted(owners.items()):
+            if owner.worker == worker and tag in tags:
+                self._give_back(tag, owner)
 
-    def _deliveries(self) -> tuple[set[str], dict[str, str], dict[str, str]]:
-        """Return the tags of all deliveries, their owners, and the heartbeats of these workers."""
+    def _deliveries(self) -> tuple[set[str], dict[str, _Owner]]:
+        """Return the tags of all deliveries, and the owners by tag."""
         pipe = self.broker.pipeline(transaction=True)
         pipe.hkeys(_DELIVERED)
         pipe.hgetall(OWNERS)
         tags, owners = cast("tuple[list[str], dict[str, str]]", tuple(pipe.execute()))
         workers = sorted(set(owners.values()))
         beats = cast("list[str | None]", self.broker.mget([beats_key(worker) for worker in workers])) if workers else []
-        return set(tags), owners, {worker: beat or "" for worker, beat in zip(workers, beats, strict=True)}
+        known = {worker: _Owner(worker, beat or "") for worker, beat in zip(workers, beats, strict=True)}
+        return set(tags), {tag: known[worker] for tag, worker in owners.items()}
 
     def _count_silence(self, tag: str, owner: _Owner) -> tuple[_Owner, int]:
         before, scans = self._seen.get(tag, (None, 0))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from producer.broker.queue import Messenger, QueueInspector, plan_id, unit_id
@@ -134,11 +135,9 @@ def _jobs_at(catalog: str, name: str) -> list[tuple[Request, JobStore]]:
 
 def _is_job_at(request: Request, catalog: str, table: str) -> bool:
     """Return whether a record at a table is of a job on this table: records must not reach other tables."""
-    try:
+    with suppress(Refused):
         job = JobId.parse(request.job)
-    except Refused:
-        job = None
-    if job is not None and (job.catalog, job.table) == (request.catalog, request.table) == (catalog, table):
-        return True
+        if (job.catalog, job.table) == (request.catalog, request.table) == (catalog, table):
+            return True
     log.warning("%s is recorded at %s, and is not a job on that table", request.job, table)
     return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from kombu.transport import redis, virtual
@@ -30,17 +31,11 @@ class Deliveries(redis.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge a delivery."""
-        try:
-            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
-        except exceptions.ResponseError as error:
-            self._give_up(delivery_tag, error)
+        self._settle(super().ack, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop or requeue a delivery."""
-        try:
-            super().reject(delivery_tag, requeue)  # type: ignore[no-untyped-call]
-        except exceptions.ResponseError as error:
-            self._give_up(delivery_tag, error)
+        self._settle(super().reject, delivery_tag, requeue)
 
     def restore_unacked(self, client: Any = None) -> None:
         """Requeue what is not acknowledged when a channel is closed, if there is a connection."""
@@ -50,9 +45,12 @@ class Deliveries(redis.QoS):
             log.warning("%d messages are not requeued, and will be delivered again: %s", len(self._delivered), error)
             self._delivered.clear()
 
-    def _give_up(self, delivery_tag: str, error: Exception) -> None:
-        log.warning("A message is not acknowledged, and will be delivered again: %s", error)
-        virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
+    def _settle(self, settle: Callable[..., None], delivery_tag: str, *arguments: bool) -> None:
+        try:
+            settle(delivery_tag, *arguments)
+        except exceptions.ResponseError as error:
+            log.warning("A message is not acknowledged, and will be delivered again: %s", error)
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
 
 
 class DeliveryChannel(redis.Channel):
