@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from producer.iceberg.pyiceberg_metadata import enable_version_3
 from producer.iceberg.snapshot_producer import SnapshotProducer
@@ -54,9 +55,6 @@ def upgrade(catalog: Catalog, identifier: str, format_version: int = 3) -> Table
     ToOutputFile.table_metadata(TableMetadataUtil.parse_obj(document), table.io.new_output(location))
     catalog.drop_table(identifier)
     return catalog.register_table(identifier, location)
-
-
-_COMMIT_ATTEMPTS = 20
 
 
 class StreamTable(TableWriter):
@@ -149,6 +147,7 @@ class StreamTable(TableWriter):
         """Raise the format version; see :func:`tasks.testing.upgrade`."""
         upgrade(self.catalog, self.identifier, format_version)
 
+    @retry(retry=retry_if_exception_type(CommitFailedException), stop=stop_after_attempt(20), reraise=True)
     def commit(
         self,
         delta: RowDelta,
@@ -158,16 +157,13 @@ class StreamTable(TableWriter):
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Commit any mix of files as one snapshot; a branch that is missing starts at main's head."""
-        for attempt in range(_COMMIT_ATTEMPTS):
-            kind = operation or delta.operation
-            update = SnapshotProducer(self.table, branch, operation=kind, properties=properties, create_branch=True)
-            update.add(delta.added)
-            update.remove(delta.removed)
-            prepared = update.prepare()
-            try:
-                return prepared.commit().snapshot_id
-            except CommitFailedException:
-                prepared.discard()
-                if attempt == _COMMIT_ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        kind = operation or delta.operation
+        update = SnapshotProducer(self.table, branch, operation=kind, properties=properties, create_branch=True)
+        update.add(delta.added)
+        update.remove(delta.removed)
+        prepared = update.prepare()
+        try:
+            return prepared.commit().snapshot_id
+        except CommitFailedException:
+            prepared.discard()
+            raise

@@ -220,8 +220,8 @@ class _RemovedDeletes:
 def _outdated(
     unit: Unit, staged: Staged, removed: _RemovedDeletes, head: BranchHead, changes: DeleteChanges
 ) -> tuple[OutdatedFile, ...]:
-    newest_removed = _Newest(delete for delete in unit.deletes if delete.path in removed.equality)
-    newest_live = _Newest(delete for delete in unit.deletes if delete.path in head.equality_deletes)
+    removed_reach = _any_reaches(delete for delete in unit.deletes if delete.path in removed.equality)
+    live_reach = _any_reaches(delete for delete in unit.deletes if delete.path in head.equality_deletes)
     positions = [file for file in unit.positions if file.path in removed.positions]
     written = [delete.targets for delete in staged.deletes] + [(vector.target,) for vector in staged.vectors]
     targets = {target for group in written for target in group}
@@ -229,9 +229,9 @@ def _outdated(
     def is_outdated(file: DataFile) -> bool:
         if file.path in head.removed_data:
             return False
-        if file.path in head.changed_data or (file.path in targets and newest_removed.reach(file)):
+        if file.path in head.changed_data or (file.path in targets and removed_reach(file)):
             return True
-        is_needed = file.path in targets or newest_live.reach(file)
+        is_needed = file.path in targets or live_reach(file)
         return is_needed and _rows_may_return(file, positions, removed, head, changes)
 
     found = {file.path for file in unit.data if is_outdated(file)}
@@ -269,14 +269,9 @@ def _rows_may_return(
     )
 
 
-class _Newest:
-    """The newest of some equality deletes of a unit, for each of its scopes."""
-
-    def __init__(self, deletes: Iterable[EqualityDeleteFile]) -> None:
-        self._numbers: dict[int | None, int] = {}
-        for delete in deletes:
-            self._numbers[delete.scope] = max(delete.sequence_number, self._numbers.get(delete.scope, 0))
-
-    def reach(self, file: DataFile) -> bool:
-        """Return whether one of them applies to a data file."""
-        return file.sequence_number < max(self._numbers.get(file.scope, 0), self._numbers.get(None, 0))
+def _any_reaches(deletes: Iterable[EqualityDeleteFile]) -> Callable[[DataFile], bool]:
+    """Return a function that returns whether one of some equality deletes of a unit applies to a data file."""
+    newest: dict[int | None, int] = {}
+    for delete in deletes:
+        newest[delete.scope] = max(delete.sequence_number, newest.get(delete.scope, 0))
+    return lambda file: file.sequence_number < max(newest.get(file.scope, 0), newest.get(None, 0))
