@@ -1,7 +1,4 @@
-"""Columns of a file by Iceberg field id, and their values as NumPy arrays.
-
-Only columns inside structs count: a field of a list or a map has no single value in a row.
-"""
+"""Columns of a file by Iceberg field id, and their values as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ Mapped: TypeAlias = Sequence[MappedField] | None
 class Leaf:
     """A column without children, or a struct."""
 
-    #: Child indexes from the top of the schema down to the column.
+    #: Child indexes from the top of the schema down; empty inside lists and maps, where rows have no single value.
     path: tuple[int, ...]
-    #: The name that selects the column when it is read; others may share it.
+    #: The names from the top of the schema down, joined by dots, as Parquet has them; other columns may share it.
     name: str
     #: The number of the column, or of the struct's first one, among the file's column chunks.
     column: int
@@ -42,25 +39,41 @@ def has_field_ids(fields: Iterable[pa.Field]) -> bool:
 
 
 def leaves(schema: pa.Schema, mapping: NameMapping | None, *, structs: bool = False) -> dict[int, Leaf]:
-    """Return all leaves by field id: through the name mapping if there is one, else by the ids in the schema.
+    """Return leaves outside of lists and maps by field id: by the name mapping if there is one, else the schema's ids.
 
     With ``structs``, return all structs instead, as leaves that are read with everything in them.
     """
     found: dict[int, Leaf] = {}
-    for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), (), 0):
-        found.setdefault(field_id, leaf)  # the first of those that share an id
+    for field_id, leaf in _walk(list(schema), list(mapping) if mapping is not None else None, (), "", 0):
+        if field_id is not None and leaf.path:
+            found.setdefault(field_id, leaf)  # the first of those that share an id
     return {field_id: leaf for field_id, leaf in found.items() if pa.types.is_struct(leaf.type) == structs}
 
 
+def stored_columns(schema: pa.Schema) -> dict[int, Leaf]:
+    """Return the columns of a file of this schema by field id, in the order in which the file has them.
+
+    Raises:
+        ValueError: a column has no field id.
+    """
+    found: dict[int, Leaf] = {}
+    for field_id, leaf in _walk(list(schema), None, (), "", 0):
+        if field_id is None:
+            raise ValueError(f"column {leaf.name} has no field id")
+        if not pa.types.is_struct(leaf.type):
+            found[field_id] = leaf
+    return found
+
+
 def _walk(
-    fields: Sequence[pa.Field], mapped: Mapped, path: tuple[int, ...], names: tuple[str, ...], column: int
-) -> Iterator[tuple[int, Leaf]]:
+    fields: Sequence[pa.Field], mapped: Mapped, path: tuple[int, ...] | None, prefix: str, column: int
+) -> Iterator[tuple[int | None, Leaf]]:
     for index, (field, (field_id, below)) in enumerate(zip(fields, field_ids(fields, mapped), strict=True)):
-        here, named = (*path, index), (*names, field.name)
-        if pa.types.is_struct(field.type):
-            yield from _walk(list(field.type), below, here, named, column)
-        if field_id is not None and (pa.types.is_struct(field.type) or not _children(field.type)):
-            yield field_id, Leaf(here, ".".join(named), column, field.type)
+        here, name = None if path is None else (*path, index), prefix + field.name
+        children, is_struct = _children(field.type), pa.types.is_struct(field.type)
+        yield from _walk(children, below, here if is_struct else None, f"{name}.", column)
+        if is_struct or not children:
+            yield field_id, Leaf(here or (), name, column, field.type)
         column += _width(field.type)
 
 
@@ -82,13 +95,15 @@ def _field_id(field: pa.Field) -> int | None:
 
 
 def _children(type_: pa.DataType) -> list[pa.Field]:
+    """Return the fields below, named as in the paths of Parquet's columns."""
     if isinstance(type_, pa.BaseExtensionType):
         return _children(type_.storage_type)
     if pa.types.is_struct(type_):
         return list(type_)
     if pa.types.is_map(type_):
-        return [type_.key_field, type_.item_field]
-    return [type_.value_field] if hasattr(type_, "value_field") else []  # lists of all kinds, views too
+        return [type_.key_field.with_name("key_value.key"), type_.item_field.with_name("key_value.value")]
+    # Lists of all kinds, views too.
+    return [type_.value_field.with_name("list.element")] if hasattr(type_, "value_field") else []
 
 
 def _width(type_: pa.DataType) -> int:

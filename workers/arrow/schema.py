@@ -1,9 +1,8 @@
-"""Arrow schemas of a table's rows, with field ids at every depth, and the leaf columns that files have."""
+"""Arrow schemas of a table's rows, with field ids at every depth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -115,54 +114,10 @@ def timestamp_unit(types: Iterable[IcebergType]) -> str:
     return "ns" if any(isinstance(type_, TimestampNanoType | TimestamptzNanoType) for type_ in types) else "us"
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDescriptor:
-    """A leaf column of a file that is about to be written."""
-
-    field_id: int
-    #: The names from the top of the schema down, joined by dots, as Parquet has them.
-    path: str
-    type: pa.DataType
-    #: Child indexes from the top of the schema down; None inside lists and maps, where rows have no single value.
-    indexes: tuple[int, ...] | None
-
-    def values(self, table: pa.Table) -> pa.ChunkedArray:
-        """Return the value in every row, null where the column or a struct around it is null."""
-        assert self.indexes is not None
-        return column_at(table, self.indexes)
-
-
 def column_at(rows: pa.Table | pa.RecordBatch, path: tuple[int, ...]) -> pa.Array | pa.ChunkedArray:
     """Return the column at these child indexes; null where a struct around it is null."""
     top, *below = path
     return pc.struct_field(rows.column(top), below) if below else rows.column(top)
-
-
-def column_descriptors(schema: pa.Schema) -> tuple[ColumnDescriptor, ...]:
-    """Return all leaf columns, in the order in which a file has them.
-
-    Raises:
-        ValueError: a column has no field id.
-    """
-    return tuple(_walk(((field.name, field) for field in schema), ()))
-
-
-def _walk(fields: Iterable[tuple[str, pa.Field]], above: tuple[int, ...] | None) -> Iterator[ColumnDescriptor]:
-    for index, (path, field) in enumerate(fields):
-        indexes = None if above is None else (*above, index)
-        type_ = field.type
-        if pa.types.is_struct(type_):
-            yield from _walk(((f"{path}.{child.name}", child) for child in type_), indexes)
-        elif pa.types.is_map(type_):
-            parts = ((f"{path}.key_value.key", type_.key_field), (f"{path}.key_value.value", type_.item_field))
-            yield from _walk(parts, None)
-        elif pa.types.is_list(type_):
-            yield from _walk(((f"{path}.list.element", type_.value_field),), None)
-        else:
-            text = (field.metadata or {}).get(FIELD_ID)
-            if text is None:
-                raise ValueError(f"column {path} has no field id")
-            yield ColumnDescriptor(int(text), path, type_, indexes)
 
 
 def cast_uuids(table: pa.Table, schema: Schema) -> pa.Table:
@@ -177,8 +132,4 @@ def cast_uuids(table: pa.Table, schema: Schema) -> pa.Table:
     for name, found, wanted in zip(own.names, table.schema.types, own.types, strict=True):
         if found != wanted:
             raise ValueError(f"column {name} is of type {found}, not {wanted}")
-    columns = [
-        column if column.type == type_ else column.cast(type_)
-        for column, type_ in zip(table.columns, target.types, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=target)
+    return table.cast(target)

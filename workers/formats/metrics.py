@@ -33,7 +33,8 @@ from pyiceberg.types import (
 )
 
 from producer.model.staged import StagedDataFile
-from workers.arrow.schema import ColumnDescriptor
+from workers.arrow.fields import Leaf
+from workers.arrow.schema import column_at
 
 _DEFAULT: Final = "write.metadata.metrics.default"
 _COLUMN: Final = "write.metadata.metrics.column."
@@ -96,24 +97,22 @@ def modes_of(schema: Schema, properties: Mapping[str, str], sorted_ids: Collecti
 class Metrics:
     """Collects the metrics of one file that is being written; takes the same tables as the file."""
 
-    def __init__(self, schema: Schema, columns: Sequence[ColumnDescriptor], modes: Mapping[int, MetricsMode]) -> None:
+    def __init__(self, schema: Schema, columns: Mapping[int, Leaf], modes: Mapping[int, MetricsMode]) -> None:
         self._columns = columns
         self._modes = modes
         self._totals: dict[int, _ColumnMetrics] = {}
         #: Rows so far.
         self.rows = 0
-        for column in columns:
-            type_ = schema.find_type(column.field_id)
-            if column.indexes is not None and modes[column.field_id].counts and isinstance(type_, PrimitiveType):
-                self._totals[column.field_id] = _ColumnMetrics(type_, modes[column.field_id])
+        for field_id, column in columns.items():
+            type_ = schema.find_type(field_id)
+            if column.path and modes[field_id].counts and isinstance(type_, PrimitiveType):
+                self._totals[field_id] = _ColumnMetrics(type_, modes[field_id])
 
     def add(self, table: pa.Table) -> None:
         """Take rows; memory and time do not depend on how many were taken before."""
         self.rows += table.num_rows
-        for column in self._columns:
-            totals = self._totals.get(column.field_id)
-            if totals is not None:
-                totals.add(column.values(table))
+        for field_id, totals in self._totals.items():
+            totals.add(column_at(table, self._columns[field_id].path))
 
     def describe(
         self, path: str, size: int, column_sizes: Sequence[int], split_offsets: tuple[int, ...]
@@ -126,9 +125,9 @@ class Metrics:
             records=self.rows,
             scope=0,  # a number once all files of the unit are known
             column_sizes={
-                column.field_id: bytes_
-                for column, bytes_ in zip(self._columns, column_sizes, strict=True)
-                if self._modes[column.field_id].counts
+                field_id: bytes_
+                for field_id, bytes_ in zip(self._columns, column_sizes, strict=True)
+                if self._modes[field_id].counts
             },
             value_counts={field_id: totals.values for field_id, totals in self._totals.items()},
             null_value_counts={field_id: totals.nulls for field_id, totals in self._totals.items()},
@@ -241,7 +240,6 @@ def _signs(uuids: pa.Array) -> set[int]:
 
 
 def _mode(text: str) -> MetricsMode | None:
-    """Return the mode of that name, or None."""
     cut = re.fullmatch(r"truncate\((\d+)\)", text.lower(), re.ASCII)
     if cut and int(cut[1]) > 0:
         return MetricsMode(length=int(cut[1]))

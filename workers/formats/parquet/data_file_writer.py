@@ -12,7 +12,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
 from producer.model.staged import StagedDataFile
-from workers.arrow.schema import arrow_schema, cast_uuids, column_descriptors
+from workers.arrow.fields import stored_columns
+from workers.arrow.schema import arrow_schema, cast_uuids
 from workers.formats.format_model import NewFile
 from workers.formats.metrics import Metrics, modes_of
 from workers.formats.parquet.write_properties import WriteProperties
@@ -30,7 +31,6 @@ class ParquetFileWriter(NewFile):
         self._footer: list[pq.FileMetaData] = []
 
     def _open_parquet(self, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
-        """Create the file."""
         self._parquet = pq.ParquetWriter(
             self._output(),
             schema,
@@ -83,7 +83,7 @@ class ParquetDataFileWriter(ParquetFileWriter):
         super().__init__(io, path)
         self._iceberg = schema
         self._schema = arrow_schema(schema, uuid_type=pa.uuid())
-        columns = column_descriptors(self._schema)
+        columns = stored_columns(self._schema)
         self._write_properties = WriteProperties.of(properties, schema, columns)
         self._metrics = Metrics(schema, columns, modes_of(schema, properties, sorted_ids))
         self._filters = 0

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import UUIDType
 
-from workers.arrow.schema import ColumnDescriptor
+from workers.arrow.fields import Leaf
 
 _PREFIX: Final = "write.parquet."
 _PAGE_VERSIONS: Final = {"v1": "1.0", "v2": "2.0"}
@@ -107,7 +107,7 @@ class WriteProperties:
     filters: Mapping[str, BloomFilterOptions]
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Sequence[ColumnDescriptor]) -> WriteProperties:
+    def of(cls, properties: Mapping[str, str], schema: Schema, columns: Mapping[int, Leaf]) -> WriteProperties:
         """Return the layout that table properties ask for, without what they say of columns that are not written.
 
         Raises:
@@ -117,20 +117,19 @@ class WriteProperties:
         version = properties.get(f"{_PREFIX}page-version", "v1").lower()
         if version not in _PAGE_VERSIONS:
             raise ValueError(f"{_PREFIX}page-version is {version}, not v1 or v2")
-        named = {str(schema.find_column_name(column.field_id)): column for column in columns}
+        named = {str(schema.find_column_name(field_id)): column for field_id, column in columns.items()}
         statistics = [
-            column.path
+            column.name
             for name, column in named.items()
-            if not isinstance(schema.find_type(column.field_id), UUIDType)
-            and _flag(properties, "stats-enabled", name, True)
+            if not isinstance(schema.find_type(name), UUIDType) and _flag(properties, "stats-enabled", name, True)
         ]
         filters = {
-            column.path: _filter(properties, name, repeated=column.indexes is None)
+            column.name: _filter(properties, name, repeated=not column.path)
             for name, column in named.items()
             # Arrow has none for truth values.
             if _flag(properties, "bloom-filter-enabled", name, False) and not pa.types.is_boolean(column.type)
         }
-        paths = tuple(column.path for column in columns)
+        paths = tuple(column.name for column in columns.values())
         page_bytes = max(_MIN_PAGE_BYTES, _positive(properties, "page-size-bytes", 1 << 20))
         fixed = {
             "compression": codec,

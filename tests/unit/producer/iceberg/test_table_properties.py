@@ -21,7 +21,8 @@ from producer.common.errors import Reason, Refused
 from producer.model.job import Operation, Request
 from producer.planning.planner import check_request
 from tasks.testing import StreamTable
-from workers.arrow.schema import arrow_schema, column_descriptors
+from workers.arrow.fields import stored_columns
+from workers.arrow.schema import arrow_schema
 from workers.formats.metrics import modes_of
 from workers.formats.parquet.write_properties import WriteProperties, compression
 
@@ -157,7 +158,7 @@ def test_workers_read_whatever_is_not_refused(name: str, value: str | None, plai
     if value is None or name == "write.py-location-provider.impl":
         return
     properties = {f"{FILTER}enabled.column.s": "true", name: value}
-    columns = column_descriptors(arrow_schema(SCHEMA))
+    columns = stored_columns(arrow_schema(SCHEMA))
     read = {
         Operation.COMPACT: lambda: (
             WriteProperties.of(properties, SCHEMA, columns).filter_bytes(1),
