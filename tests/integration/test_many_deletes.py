@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.support.enginecase import SMALL, Case
 from workers.deletes import key_index, matcher
-from workers.deletes.matcher import Matcher
+from workers.deletes.matcher import match_deletes
+from workers.deletes.position_runs import PositionRuns
+from workers.model.delete_set import EqualityDeletes
 from workers.runtime.context import Cancellation, LazySession, UnitContext
 from workers.runtime.errors import Stopped
 
@@ -62,11 +64,13 @@ def test_tasks_of_their_own(spark: object, case: Case, monkeypatch: pytest.Monke
     assert case.check(spark).new_positions > 50
 
 
-def matcher_of(case: Case, spark: object, scratch: Path, cancellation: Cancellation) -> Matcher:
+def matched(
+    case: Case, spark: object, scratch: Path, cancellation: Cancellation, work: EqualityDeletes
+) -> list[PositionRuns]:
     assert isinstance(spark, SparkSession)
     scratch.mkdir()
     context = UnitContext(LazySession(spark), PyArrowFileIO(), SMALL, scratch, cancellation)
-    return Matcher(context, case.unit().deletes)
+    return match_deletes(context, case.unit().deletes, work, "x")
 
 
 def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +88,7 @@ def test_it_stops_between_two_parts(spark: object, tmp_path: Path, monkeypatch: 
             return len(indexes()) >= 3
 
     with pytest.raises(Stopped):
-        matcher_of(case, spark, scratch, AfterThree()).match(work, "x")
+        matched(case, spark, scratch, AfterThree(), work)
     assert len(indexes()) == 3
     assert not list(scratch.glob("*.positions"))
 
@@ -96,7 +100,7 @@ def test_scratch_holds_each_delete_once(spark: object, tmp_path: Path, monkeypat
     case.add([(n, "a", 0) for n in range(100)], 1)
     case.delete((1,), [(n,) for n in range(100)], 2)
     (work,) = case.unit().deletes.equality
-    runs = matcher_of(case, spark, scratch, Cancellation()).match(work, "x")
+    runs = matched(case, spark, scratch, Cancellation(), work)
     assert sum(int(run.ends[-1]) for run in runs) == 100
     assert len(list(scratch.glob("x/*.index"))) > 5
     assert not list(scratch.glob("x/*.arrows"))

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from workers.arrow.canonical import canonical_type
+from workers.arrow.canonical import canonical_type, is_ordered
 from workers.deletes.bloom_filter import Hashes, KeyFilter, hash_keys, whole_hashes
 from workers.deletes.key_index import PartWriter, part_count, same_keys
 from workers.formats.format_model import Bounds, bounds_of
-from workers.formats.key_reader import KeyBatch, KeyReader
+from workers.formats.key_reader import KeyReader
 from workers.model.delete_set import ContentFile, EqualityDeletes, FileSplit, KeyColumn
 from workers.runtime.context import Cancellation
 from workers.runtime.machine import Budget
@@ -95,72 +94,51 @@ def spool(
     reader = replace(reader, batch_bytes=max(1 << 20, reader.batch_bytes // readers))
     expected = sum(file.record_count for file in deletes.files)
     keys = KeyFilter.create(folder / "filter", expected, budget.broadcast_bytes)
-    lock = threading.Lock()
     schema = pa.schema([("hash", pa.uint64()), *arrow_schema(deletes.columns)])
     parts = PartWriter(folder, schema, part_count(expected))
+    lock = threading.Lock()
+    rows = size = 0
+    bounds: list[Bounds | None] = [Bounds() if is_ordered(column.type) else None for column in deletes.columns]
 
-    def read(file: ContentFile) -> _FileSummary:
-        summary, distinct = _FileSummary(), Distinct(reader.batch_bytes)
+    def write(batches: Iterator[pa.RecordBatch]) -> None:
+        nonlocal rows, size
+        for batch in batches:
+            parts.write(batch)
+            with lock:
+                rows += batch.num_rows
+                size += sum(array.nbytes for array in batch.columns[_KEYS:])
+
+    def read(file: ContentFile) -> None:
+        distinct = Distinct(reader.batch_bytes)
         for batch in reader.read(FileSplit(file), required=True):
             cancellation.check()
             hashes = key_hashes(deletes.is_global, file, batch.columns)
+            found = bounds_of(deletes.columns, batch.columns)
             with lock:
                 keys.add(hashes)
+                bounds[:] = [old and new and old.union(new) for old, new in zip(bounds, found, strict=True)]
             scopes = np.full(hashes.size, file.scope, np.int32)
             hashes = part_hashes(deletes.is_global, scopes, batch.columns, hashes)
             numbers = np.full(hashes.size, file.sequence_number, np.int64)
             columns = [pa.array(hashes), pa.array(scopes), pa.array(numbers), *batch.columns]
-            for rows in distinct.add(pa.RecordBatch.from_arrays(columns, schema=schema)):
-                parts.write(rows)
-                summary.add_rows(rows)
-            summary.add_bounds(deletes.columns, batch)
-        for rows in distinct.flush():
-            parts.write(rows)
-            summary.add_rows(rows)
-        return summary
+            write(distinct.add(pa.RecordBatch.from_arrays(columns, schema=schema)))
+        write(distinct.flush())
 
     pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
     try:
-        files = list(pool.map(read, deletes.files))
+        list(pool.map(read, deletes.files))
     finally:
         pool.shutdown(cancel_futures=True)
         paths = parts.close()
-    rows = sum(file.rows for file in files)
     return Spool(
         paths=paths,
         parts=len(parts.paths),
         filter=folder / "filter",
-        bounds=_union([file.bounds for file in files if file.bounds], len(deletes.columns)),
+        bounds=tuple(bounds),
         rows=rows,
-        bytes=sum(file.bytes for file in files),
+        bytes=size,
         distinct=keys.distinct(rows),
     )
-
-
-@dataclass(slots=True)
-class _FileSummary:
-    """Of one delete file: the bounds of all keys, and the rows and bytes of keys that went into scratch."""
-
-    rows: int = 0
-    bytes: int = 0
-    bounds: tuple[Bounds | None, ...] = ()
-
-    def add_bounds(self, columns: tuple[KeyColumn, ...], batch: KeyBatch) -> None:
-        bounds = bounds_of(columns, batch.columns)
-        self.bounds = _union([self.bounds, bounds], len(bounds)) if self.bounds else bounds
-
-    def add_rows(self, rows: pa.RecordBatch) -> None:
-        self.rows += rows.num_rows
-        self.bytes += sum(array.nbytes for array in rows.columns[_KEYS:])
-
-
-def _union(several: Sequence[tuple[Bounds | None, ...]], columns: int) -> tuple[Bounds | None, ...]:
-    """Return the bounds of each column over all; None as soon as one is unknown."""
-    merged: list[Bounds | None] = []
-    for index in range(columns):
-        known = [found for bounds in several if (found := bounds[index]) is not None]
-        merged.append(reduce(Bounds.union, known, Bounds()) if len(known) == len(several) else None)
-    return tuple(merged)
 
 
 class Distinct:

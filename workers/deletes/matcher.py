@@ -66,76 +66,28 @@ def split_cost(split: FileSplit) -> int:
     return split.rows + FILE_ROWS
 
 
-@dataclass(frozen=True)
-class Matcher:
-    """Finds the rows of a set's data files that equality deletes remove. Deletes and positions lie in scratch."""
+def match_deletes(context: UnitContext, deletes: DeleteSet, equality: EqualityDeletes, name: str) -> list[PositionRuns]:
+    """Return the rows of a set's data files that some of its equality deletes remove, each once.
 
-    context: UnitContext
-    deletes: DeleteSet
-
-    def match(self, equality: EqualityDeletes, name: str) -> list[PositionRuns]:
-        """Return the rows, each once, in files of scratch that begin with ``name``."""
-        context, budget = self.context, self.context.budget
-        if not (splits := key_splits(equality, self.deletes.data_files)):
-            return []
-        reader = KeyReader(context.io, equality.columns, self.deletes.name_mapping, budget.batch_bytes)
-        spooled = spool(equality, reader, context.scratch / name, budget, context.cancellation)
-        if not spooled.rows:
-            return []
-        scan = KeyScan(context, reader, equality.is_global, spooled)
-        if spooled.bytes + spooled.rows * ROW_BYTES <= budget.index_bytes:
-            trim_memory()  # what reading the deletes took, before tasks need as much
-            self._write_index(spooled, equality.is_global)
-            return scan.look_up(splits, name)
-        return write_runs(self._join(equality, spooled, scan, splits), context.scratch, name)
-
-    def _write_index(self, spooled: Spool, is_global: bool) -> None:
-        """Replace the parts of a spool by their indexes."""
-        paths, cancellation = spooled.paths, self.context.cancellation
-        tasks = max(1, min(self.context.budget.cores, spooled.rows // _TASK_DELETES))
-
-        def work(number: int) -> Iterator[None]:
-            for path in cancellation.until_set(paths[number::tasks]):
-                write_index(path, is_global)
-            trim_memory()  # 80 MB of 300 after three million keys
-            yield from ()
-
-        run_tasks(self.context, tasks, work)
-
-    def _join(self, equality: EqualityDeletes, spooled: Spool, scan: KeyScan, splits: Sequence[FileSplit]) -> DataFrame:
-        """Return the rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
-        from pyspark.sql import functions as f
-
-        # What keys take in Spark's heap is known by their number.
-        small = spooled.broadcast_bytes <= self.context.budget.broadcast_bytes
-        frame = self._delete_rows(equality, spooled).hint("broadcast" if small else "merge")
-        left, right = scan.candidates(splits).alias("d"), frame.alias("e")
-        keys = [f.col(f"d.{key}").eqNullSafe(f.col(f"e.{key}")) for key in key_names(equality.columns)]
-        conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
-        if not equality.is_global:
-            conditions.append(f.col("d.scope") == f.col("e.scope"))
-        return left.join(right, reduce(and_, conditions), "left_semi").select("file", "pos")
-
-    def _delete_rows(self, equality: EqualityDeletes, spooled: Spool) -> DataFrame:
-        """Return the deletes as ``seq, scope, k0, …``; keys that repeat often once, with their highest number."""
-        from pyspark.sql import functions as f
-
-        parts, cores, keys = spooled.paths, self.context.budget.cores, key_names(equality.columns)
-        schema = arrow_schema(equality.columns)
-        tasks = [parts[index::cores] for index in range(min(cores, len(parts)))]
-
-        def read(task: int) -> Iterator[pa.RecordBatch]:
-            return (rows for part in tasks[task] for rows in read_part(part, schema.names))
-
-        # What keys are the same by: those of a scoped delete only within their scope.
-        group = keys if equality.is_global else ["scope", *keys]
-        rows = read_in_tasks(self.context, len(tasks), schema, read)
-        frame = rows.select("seq", *group)
-        return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if spooled.repeats else frame
+    Deletes and positions lie in scratch, under names that begin with ``name``.
+    """
+    budget = context.budget
+    if not (splits := key_splits(equality, deletes.data_files)):
+        return []
+    reader = KeyReader(context.io, equality.columns, deletes.name_mapping, budget.batch_bytes)
+    spooled = spool(equality, reader, context.scratch / name, budget, context.cancellation)
+    if not spooled.rows:
+        return []
+    matcher = _Matcher(context, reader, equality.is_global, spooled)
+    if spooled.bytes + spooled.rows * ROW_BYTES > budget.index_bytes:
+        return write_runs(matcher.join(splits), context.scratch, name)
+    trim_memory()  # what reading the deletes took, before tasks need as much
+    matcher.write_index()
+    return matcher.look_up(splits, name)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyScan:
+class _Matcher:
     """Reads the key columns of data files in Spark's tasks, and leaves out most rows that no delete can match.
 
     What is left are candidates: ``hash, file, pos, scope, seq, k0, …``, where the hash is that of the filter.
@@ -145,6 +97,19 @@ class KeyScan:
     reader: KeyReader
     is_global: bool
     deletes: Spool
+
+    def write_index(self) -> None:
+        """Replace the parts of the spool by their indexes."""
+        paths, cancellation = self.deletes.paths, self.context.cancellation
+        tasks = max(1, min(self.context.budget.cores, self.deletes.rows // _TASK_DELETES))
+
+        def work(number: int) -> Iterator[None]:
+            for path in cancellation.until_set(paths[number::tasks]):
+                write_index(path, self.is_global)
+            trim_memory()  # 80 MB of 300 after three million keys
+            yield from ()
+
+        run_tasks(self.context, tasks, work)
 
     def look_up(self, splits: Sequence[FileSplit], name: str) -> list[PositionRuns]:
         """Return the rows that the index of the deletes removes, in files of scratch that begin with ``name``."""
@@ -165,15 +130,41 @@ class KeyScan:
 
         return run_tasks(self.context, len(tasks), work)
 
-    def candidates(self, splits: Sequence[FileSplit]) -> DataFrame:
-        """Return the rows that may match, as ``file, pos, scope, seq, k0, …``; all that do are among them."""
+    def join(self, splits: Sequence[FileSplit]) -> DataFrame:
+        """Return the rows as ``file, pos``, by a semi join: it gives each once, however often its key is deleted."""
+        from pyspark.sql import functions as f
+
         tasks = _balance(splits, self.context.budget.cores)
         schema = pa.schema([("file", pa.int32()), ("pos", pa.int64()), *arrow_schema(self.reader.columns)])
 
         def read(task: int) -> Iterator[pa.RecordBatch]:
             return (rows.select(schema.names) for rows in self._candidates(tasks[task]))
 
-        return read_in_tasks(self.context, len(tasks), schema, read)
+        # What keys take in Spark's heap is known by their number.
+        small = self.deletes.broadcast_bytes <= self.context.budget.broadcast_bytes
+        left = read_in_tasks(self.context, len(tasks), schema, read).alias("d")
+        right = self._delete_rows().hint("broadcast" if small else "merge").alias("e")
+        keys = [f.col(f"d.{key}").eqNullSafe(f.col(f"e.{key}")) for key in key_names(self.reader.columns)]
+        conditions: list[Column] = [*keys, f.col("d.seq") < f.col("e.seq")]
+        if not self.is_global:
+            conditions.append(f.col("d.scope") == f.col("e.scope"))
+        return left.join(right, reduce(and_, conditions), "left_semi").select("file", "pos")
+
+    def _delete_rows(self) -> DataFrame:
+        """Return the deletes as ``seq, scope, k0, …``; keys that repeat often once, with their highest number."""
+        from pyspark.sql import functions as f
+
+        parts, cores, keys = self.deletes.paths, self.context.budget.cores, key_names(self.reader.columns)
+        schema = arrow_schema(self.reader.columns)
+        tasks = [parts[index::cores] for index in range(min(cores, len(parts)))]
+
+        def read(task: int) -> Iterator[pa.RecordBatch]:
+            return (rows for part in tasks[task] for rows in read_part(part, schema.names))
+
+        # What keys are the same by: those of a scoped delete only within their scope.
+        group = keys if self.is_global else ["scope", *keys]
+        frame = read_in_tasks(self.context, len(tasks), schema, read).select("seq", *group)
+        return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if self.deletes.repeats else frame
 
     def _candidates(self, splits: Iterable[FileSplit]) -> Iterator[pa.RecordBatch]:
         """Yield the candidates of splits. Row groups go by statistics, rows by the filter."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from producer.model.plan import PositionDeleteFile
-from workers.deletes.matcher import Matcher
+from workers.deletes.matcher import match_deletes
 from workers.deletes.position_runs import DeletedPositions, PositionRuns, PositionRunWriter, balance_positions
 from workers.formats.format_model import Positions
 from workers.formats.position_deletes import read_position_deletes
@@ -51,11 +51,10 @@ class DeleteResolver:
 
         Those of vectors are not among them.
         """
-        matcher = Matcher(self.context, self.deletes)
         matched = [
             runs
             for number, equality in enumerate(self.deletes.equality)
-            for runs in matcher.match(equality, f"deletes-{number}")
+            for runs in match_deletes(self.context, self.deletes, equality, f"deletes-{number}")
         ]
         return DeletedPositions(matched, self._read_position_deletes())
 
