@@ -46,6 +46,8 @@ from workers.arrow.schema import arrow_type
 _ORDERED = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType, TimestampNanoType,
             TimestamptzNanoType, StringType, BinaryType)  # fmt: skip
 _NANOSECONDS = (TimestampNanoType, TimestamptzNanoType)
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 _DAY_MICROSECONDS = 86_400_000_000
 
 
@@ -166,11 +168,8 @@ def _timestamp(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.A
 
 
 def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    wide = arrow_type(type_)
-    if not pa.types.is_floating(array.type) or array.type.bit_width > wide.bit_width:
-        return None
-    values = to_numpy(array.cast(wide))
-    bits = values.view(np.int32 if wide.bit_width == 32 else np.int64)
+    values = to_numpy(_widen_float(array, arrow_type(type_)))
+    bits = values.view(target.to_pandas_dtype())
     nan = np.isnan(values)
     if nan.any():
         bits = np.where(nan, np.array(np.nan, values.dtype).view(bits.dtype), bits)
@@ -178,23 +177,14 @@ def _floating(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Ar
 
 
 def _text(array: pa.Array, type_: IcebergType, target: pa.DataType) -> pa.Array | None:
-    if not (_is_text(array.type) or _is_bytes(array.type)):
+    if array.type not in _TEXTS and not _is_bytes(array.type):
         return None
     # Keys are compared as bytes, so bytes that are not UTF-8 do no harm here.
     return pc.cast(array, options=pc.CastOptions(target_type=target, allow_invalid_utf8=True))
 
 
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
-
-
 def _is_bytes(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_binary_view(type_)
-        or pa.types.is_fixed_size_binary(type_)
-    )
+    return type_ in _BINARIES or bool(pa.types.is_fixed_size_binary(type_))
 
 
 _Converter: TypeAlias = Callable[[pa.Array, IcebergType, pa.DataType], pa.Array | None]

@@ -88,18 +88,15 @@ class KeyReader:
         check_ids(file.path, schema, self.name_mapping)
         mapping = None if has_field_ids(schema) else self.name_mapping
         known = leaves(schema, mapping)
-        found = [known.get(column.field_id) for column in self.columns]
-        for column, leaf in zip(self.columns, found, strict=True):
-            if required and leaf is None and column.field_id not in file.constants:
+        found = []
+        for column in self.columns:
+            leaf = known.get(column.field_id)
+            is_absent = leaf is None and column.field_id not in file.constants
+            if is_absent and required:
                 raise CorruptFile(file.path, f"it is an equality delete file without its key column {column.field_id}")
-        if any(leaf is None and c.default is not None for c, leaf in zip(self.columns, found, strict=True)):
-            around = leaves(schema, mapping, structs=True)
-            found = [
-                around.get(c.parent)
-                if leaf is None and c.parent is not None and c.field_id not in file.constants
-                else leaf
-                for c, leaf in zip(self.columns, found, strict=True)
-            ]
+            if is_absent and column.parent is not None and column.default is not None:
+                leaf = leaves(schema, mapping, structs=True).get(column.parent)
+            found.append(leaf)
         return found
 
     def _key(self, file: ContentFile, array: pa.Array, column: KeyColumn) -> pa.Array:

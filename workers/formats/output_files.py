@@ -212,10 +212,7 @@ class OutputFiles:
         self._limits = RowGroupLimits(max(1, rows), max(1, size), rows_bytes)
 
     def write(self, partition: Scope, batches: Iterable[pa.RecordBatch], width: float, rows: int) -> list[ScopedFile]:
-        """Write rows of one partition into files of the right size, and describe these.
-
-        ``width`` is the expected bytes of a row in a file, ``rows`` the expected number of rows.
-        """
+        """Write rows of one partition into files of the right size, and describe these; see :class:`RollingWriter`."""
         with ExitStack() as stack:
             start = lambda: stack.enter_context(self._start(partition))  # noqa: E731
             writer = RollingWriter(start, self._unit.sizes, self._limits, width, rows)

@@ -66,7 +66,6 @@ def _checked(batch: pa.RecordBatch, columns: list[str], path: str) -> pa.RecordB
 
 
 def _column(schema: pa.Schema, field_id: int, name: str, path: str) -> str:
-    """Return the name of the column in this file."""
     ids = {field.metadata[FIELD_ID]: field.name for field in schema if FIELD_ID in (field.metadata or {})}
     found = ids.get(str(field_id).encode()) if ids else (name if name in schema.names else None)
     if found is None:

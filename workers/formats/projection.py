@@ -74,9 +74,12 @@ class Projection:
         """Bytes that a row takes in columns that the file lacks."""
         return sum(column.fill(1).nbytes for column in self.columns if column.source is None)
 
-    def arrays(self, read: Mapping[int, pa.Array], rows: int) -> list[pa.Array]:
-        """Return the table's columns from the file's, for a batch of ``rows`` rows."""
-        return _arrays(self.columns, read.__getitem__, rows)
+    def arrays(self, read: Callable[[int], pa.Array], rows: int) -> list[pa.Array]:
+        """Return the table's columns from those that ``read`` returns by index, for a batch of ``rows`` rows."""
+        return [
+            column.fill(rows) if column.source is None else column.convert(read(column.source))
+            for column in self.columns
+        ]
 
 
 def check_ids(path: str, file: pa.Schema, mapping: NameMapping | None) -> None:
@@ -103,10 +106,6 @@ def _columns(
         else:
             columns.append(ProjectedColumn(None, lambda array: array, fill))
     return tuple(columns)
-
-
-def _arrays(columns: Iterable[ProjectedColumn], read: Callable[[int], pa.Array], rows: int) -> list[pa.Array]:
-    return [column.fill(rows) if column.source is None else column.convert(read(column.source)) for column in columns]
 
 
 def _missing(field: NestedField, constants: Mapping[int, Any]) -> Any:
@@ -151,10 +150,11 @@ def _struct(type_: StructType, source: pa.Field, mapped: Mapped, constants: Mapp
         raise Mismatch(f"its column {source.name} is of type {source.type}, a struct is expected")
     stored = [field for field in type_.fields if is_stored(field.field_type)]
     target = [arrow_field(field) for field in stored]
-    columns = _columns(stored, list(source.type), mapped, constants)
+    projection = Projection(_columns(stored, list(source.type), mapped, constants))
 
     def convert(array: pa.Array) -> pa.Array:
-        return pa.StructArray.from_arrays(_arrays(columns, array.field, len(array)), fields=target, mask=_mask(array))
+        arrays = projection.arrays(array.field, len(array))
+        return pa.StructArray.from_arrays(arrays, fields=target, mask=_mask(array))
 
     return convert
 

@@ -107,47 +107,44 @@ class PuffinWriter(NewFile):
         self._size += len(content)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Puffin:
-    """An open file whose magic at both ends was checked."""
+    """An open file."""
 
     path: str
     stream: InputStream
     size: int
-    #: The last bytes of the file, `_TAIL` of them or all.
-    tail: bytes
+    #: The last bytes of the file, `_TAIL` of them or all, once they are read.
+    tail: bytes = b""
 
     def read(self, offset: int, length: int) -> bytes:
         start = offset - (self.size - len(self.tail))
         if start >= 0:
             return self.tail[start : start + length]
-        return _read(self.path, self.stream, offset, length)
+        self.stream.seek(offset)
+        content = self.stream.read(length)
+        if len(content) != length:
+            raise CorruptFile(self.path, f"{length} bytes were expected at offset {offset}, {len(content)} are there")
+        return bytes(content)
 
 
 @contextlib.contextmanager
 def _open(io: FileIO, path: str) -> Iterator[_Puffin]:
+    """Open a file, and check the magic at both ends."""
     try:
         source = io.new_input(path)
         size = len(source)
-        stream = source.open()
+        file = _Puffin(path, source.open(), size)
     except FileNotFoundError as error:
         raise CorruptFile(path, "the file is missing") from error
-    with contextlib.closing(stream):
-        tail = _read(path, stream, max(0, size - _TAIL), min(size, _TAIL))
-        head = tail[:4] if size <= _TAIL else _read(path, stream, 0, 4)
+    with contextlib.closing(file.stream):
+        file.tail = file.read(max(0, size - _TAIL), min(size, _TAIL))
+        head = file.read(0, 4)
         if head != MAGIC_BYTES:
             raise CorruptFile(path, f"the Puffin container is missing: the file starts with {head.hex() or 'nothing'}")
-        if size < 4 + 4 + _TRAILER or tail[-4:] != MAGIC_BYTES:
+        if size < 4 + 4 + _TRAILER or file.tail[-4:] != MAGIC_BYTES:
             raise CorruptFile(path, "the Puffin container is incomplete: the file does not end with a footer")
-        yield _Puffin(path, stream, size, tail)
-
-
-def _read(path: str, stream: InputStream, offset: int, length: int) -> bytes:
-    stream.seek(offset)
-    content = stream.read(length) if length else b""
-    if len(content) != length:
-        raise CorruptFile(path, f"{length} bytes were expected at offset {offset}, {len(content)} are there")
-    return bytes(content)
+        yield file
 
 
 def _footer(file: _Puffin) -> Footer:

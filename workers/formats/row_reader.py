@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -78,11 +78,14 @@ class RowReader:
         seen: Callable[[int], None] | None,
     ) -> Iterator[pa.RecordBatch]:
         start = sum(data.row_groups[: groups.start])
-        for index in groups:
-            for batch, columns in _read(data, index, projection.sources, self.batch_bytes, projection.added):
+        fields = {index: data.arrow_schema.field(index) for index in projection.sources}
+        names, added = sorted({field.name for field in fields.values()}), projection.added
+        for group in groups:
+            for batch in data.batches(group, names, self.batch_bytes, _MAX_ROWS, added=added):
+                columns = {index: batch.column(field_index(batch.schema, field)) for index, field in fields.items()}
                 live = _live(deleted, start, batch.num_rows)
                 try:
-                    arrays = projection.arrays(columns, batch.num_rows)
+                    arrays = projection.arrays(columns.__getitem__, batch.num_rows)
                 except ValueError as error:
                     raise CorruptFile(file.path, f"a column of it {error}") from error
                 self._inherit(file, arrays, start, batch.num_rows)
@@ -111,16 +114,6 @@ def _without_nulls(file: ContentFile, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not field.nullable and column.null_count:
             raise CorruptFile(file.path, f"its column {field.name} has nulls, and the table requires values")
     return rows
-
-
-def _read(
-    data: DataFile, group: int, sources: Sequence[int], max_bytes: int, added: int
-) -> Iterator[tuple[pa.RecordBatch, dict[int, pa.Array]]]:
-    """Yield the batches of a row group, with their columns by index among the file's top-level columns."""
-    schema = data.arrow_schema
-    names = sorted({schema.field(index).name for index in sources})
-    for batch in data.batches(group, names, max_bytes, _MAX_ROWS, added=added):
-        yield batch, {index: batch.column(field_index(batch.schema, schema.field(index))) for index in sources}
 
 
 def _groups(data: DataFile, split: FileSplit) -> range:

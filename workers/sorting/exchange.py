@@ -118,13 +118,14 @@ def exchange_rows(
     if tasks == 1 and not zorder and size <= budget.rows_bytes:
         size = count * (_row_width(rows, splits) + SORT_BYTES)
     if tasks > 1 or zorder or size > budget.rows_bytes:
-        sample = _sample(context, RowKeys.of(unit, keys.schema), splits, keys, rows)
-        curve = Curve.of(sample.columns) if zorder else None
-        columns = sample.columns if curve is None else [curve.of_rows(sample.columns)]
-        each = math.ceil(count * (sample.width + SORT_BYTES) / (tasks * budget.rows_bytes))
-        sorter = replace(sorter, curve=curve)
-        columns = [sample.partitions, *columns, sample.row_numbers]
-        sorter = replace(sorter, ranges=Ranges.of(columns, sorter.directions, tasks, max(1, each)))
+        sample, width = _sample(context, RowKeys.of(unit, keys.schema), splits, keys, rows)
+        partitions, *columns, row_numbers = sample.columns
+        if zorder:
+            sorter = replace(sorter, curve=(curve := Curve.of(columns)))
+            columns = [curve.of_rows(columns)]
+        each = max(1, math.ceil(count * (width + SORT_BYTES) / (tasks * budget.rows_bytes)))
+        ranges = Ranges.of([partitions, *columns, row_numbers], sorter.directions, tasks, each)
+        sorter = replace(sorter, ranges=ranges)
 
     until_cancelled = context.cancellation.until_set
 
@@ -169,22 +170,15 @@ def _read_splits(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Keys of rows picked evenly, the beginnings of long ones."""
-
-    #: Texts of the rows' partitions.
-    partitions: pa.Array
-    columns: Sequence[pa.Array]
-    row_numbers: pa.Array
-    #: Bytes that a whole row takes in Arrow, on average; 0 where there are no rows.
-    width: float
-
-
 def _sample(
     context: UnitContext, keys: RowKeys, splits: Sequence[FileSplit], key_rows: RowSource, whole_rows: RowSource
-) -> _Sample:
-    """Read the key columns of all splits, and pick rows; each task reads a few whole rows as well."""
+) -> tuple[pa.RecordBatch, float]:
+    """Read the key columns of all splits, and pick rows evenly; each task reads a few whole rows as well.
+
+    Returns:
+        The texts of the rows' partitions, their keys, cut where they are long, and their row numbers; and the bytes
+        that a whole row takes in Arrow, on average, 0 where there are no rows.
+    """
     step = max(1, sum(split.rows for split in splits) // _SAMPLE_ROWS)
     until_cancelled = context.cancellation.until_set
     columns = keys.columns(pa.RecordBatch.from_pylist([], schema=key_rows.schema))
@@ -205,9 +199,8 @@ def _sample(
         yield pa.concat_batches(found), rows, size
 
     tasks = _read_splits(context, splits, pick)
-    partitions, *columns, row_numbers = pa.concat_batches([nothing, *(found for found, _, _ in tasks)]).columns
     width = sum(size for _, _, size in tasks) / max(1, sum(rows for _, rows, _ in tasks))
-    return _Sample(partitions, columns, row_numbers, width)
+    return pa.concat_batches([nothing, *(found for found, _, _ in tasks)]), width
 
 
 def sample_rows(number: int, start: int, rows: int, step: int) -> Numbers:

@@ -180,12 +180,11 @@ def _selected(path: str, columns: Sequence[str]) -> bool:
 
 def _width(column: pq.ColumnSchema) -> int | None:
     """Return the bytes of a value; None where each value has its own."""
-    if column.physical_type == "BYTE_ARRAY":
-        return _DECIMAL_WIDTH if column.logical_type.type == "DECIMAL" else None
     if column.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return max(_DECIMAL_WIDTH, int(column.length))
-    width = _WIDTHS.get(column.physical_type, _DECIMAL_WIDTH)
-    return _DECIMAL_WIDTH if column.logical_type.type == "DECIMAL" else width
+    if column.logical_type.type == "DECIMAL":
+        return _DECIMAL_WIDTH
+    return None if column.physical_type == "BYTE_ARRAY" else _WIDTHS.get(column.physical_type, _DECIMAL_WIDTH)
 
 
 def _is_plain(chunk: pq.ColumnChunkMetaData) -> bool:

@@ -6,7 +6,7 @@ their statistics mean.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
@@ -14,7 +14,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
-from pyiceberg.schema import Schema
 
 from workers.arrow.canonical import canonical_array
 from workers.arrow.fields import Leaf
@@ -60,6 +59,8 @@ class ParquetFormatModel:
     """Parquet as a :class:`workers.formats.format_model.FormatModel`; timestamps without a unit are INT96."""
 
     extension: Final = "parquet"
+    create = ParquetDataFileWriter
+    create_position_deletes = ParquetPositionDeleteWriter
 
     @contextmanager
     def open(self, io: FileIO, path: str, *, timestamp_unit: str = "us") -> Iterator[ParquetDataFile]:
@@ -85,16 +86,6 @@ class ParquetFormatModel:
             if error.errno is not None or not _is_readable(io, path):
                 raise
             raise _undecodable(io, path, error) from error
-
-    def create(
-        self, io: FileIO, path: str, schema: Schema, properties: Mapping[str, str], sorted_ids: Collection[int] = ()
-    ) -> ParquetDataFileWriter:
-        return ParquetDataFileWriter(io, path, schema, properties, sorted_ids)
-
-    def create_position_deletes(
-        self, io: FileIO, path: str, properties: Mapping[str, str]
-    ) -> ParquetPositionDeleteWriter:
-        return ParquetPositionDeleteWriter(io, path, properties)
 
 
 MODEL: Final[FormatModel] = ParquetFormatModel()

@@ -117,17 +117,11 @@ class ParquetPositionDeleteWriter(ParquetFileWriter):
 
 
 def _table(buffer: list[tuple[str, Positions]]) -> pa.Table:
-    paths: list[str] = []
-    counts: list[int] = []
-    for path, positions in buffer:
-        if paths and paths[-1] == path:
-            counts[-1] += positions.size
-        else:
-            paths.append(path)
-            counts.append(positions.size)
-    indices = np.repeat(np.arange(len(paths), dtype=np.int32), counts)
+    numbers = {path: number for number, path in enumerate(dict.fromkeys(path for path, _ in buffer))}
+    indexes = np.array([numbers[path] for path, _ in buffer], np.int32)
+    indexes = np.repeat(indexes, [positions.size for _, positions in buffer])
     columns = [
-        pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(paths, pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(indexes), pa.array(list(numbers), pa.string())),
         pa.array(np.concatenate([positions for _, positions in buffer]), pa.int64()),
     ]
     return pa.Table.from_arrays(columns, schema=_WRITE_SCHEMA)
