@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,7 @@ from producer.common.sizes import count_text, size_text
 from producer.iceberg.delete_file_index import ApplicableDeletes, DeleteFileIndex
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import Rewrite
-from producer.planning.compact.options import JobOrder
-from producer.planning.compact.rewrite_options import Thresholds
+from producer.planning.compact.options import JobOrder, Options, Tier
 from producer.planning.units import FileWithDeletes
 
 
@@ -45,33 +45,35 @@ class RewriteCandidate:
 
 
 class CandidateEvaluator:
-    """Evaluates data files against thresholds.
+    """Evaluates data files against the thresholds of a compaction.
 
     A file has too many deletes if ``delete-file-threshold`` delete files reach it (by scope, sequence number and the
     bounds of the key columns), or if vectors and its own position deletes have ``delete-ratio-threshold`` of its rows:
     how many rows an equality delete, or a delete for a whole partition, removes is unknown.
     """
 
-    def __init__(self, thresholds: Thresholds, index: DeleteFileIndex) -> None:
-        self._thresholds = thresholds
+    def __init__(self, rewrite: Rewrite, options: Options, index: DeleteFileIndex) -> None:
+        self._rewrite = rewrite
+        self._options = options
         self._index = index
 
     def evaluate(self, file: LiveFile) -> RewriteCandidate | None:
         """Return the rewrite candidate, or None if the file needs no rewrite."""
-        limits = self._thresholds
-        small = file.size < limits.min_size
-        if limits.small_only and not small and not limits.rewrite_all:
+        options = self._options
+        small = file.size < self._rewrite.min_size
+        if options.tier is Tier.MINOR and not small and not options.rewrite_all:
             return None
         deletes = tuple(r for r in self._index.equality_deletes(file) if r.group.may_match(file, r.start))
         deleted = self._deleted_rows(file)
         deleted_ratio = deleted / file.record_count if file.record_count else 0.0
-        if deleted_ratio >= limits.delete_ratio or self._delete_files(file, deletes) >= limits.delete_files:
+        too_many = options.delete_file_threshold or math.inf
+        if deleted_ratio >= options.delete_ratio_threshold or self._delete_files(file, deletes) >= too_many:
             reason = RewriteReason.TOO_MANY_DELETES
-        elif file.size > limits.max_size and file.record_count - deleted > 1:
+        elif file.size > self._rewrite.max_size and file.record_count - deleted > 1:
             reason = RewriteReason.TOO_LARGE
         elif small:
             reason = RewriteReason.TOO_SMALL
-        elif limits.rewrite_all:
+        elif options.rewrite_all:
             reason = RewriteReason.REWRITE_ALL
         else:
             return None
@@ -152,18 +154,18 @@ def split(group: RewriteFileGroup, limit: int) -> Iterator[RewriteFileGroup]:
         yield replace(group, label=label, candidates=tuple(part))
 
 
-def qualifies(candidates: Sequence[RewriteCandidate], thresholds: Thresholds) -> bool:
+def qualifies(candidates: Sequence[RewriteCandidate], rewrite: Rewrite, options: Options) -> bool:
     """Return whether files are worth rewriting together.
 
     They are if one of them is too large or has too many deletes, or if enough files, or enough bytes, become fewer
     files: the files of a rewrite are not rewritten again, even if no number of files is within the limits.
     """
     alone = (RewriteReason.TOO_MANY_DELETES, RewriteReason.TOO_LARGE)
-    if thresholds.rewrite_all or any(candidate.reason in alone for candidate in candidates):
+    if options.rewrite_all or any(candidate.reason in alone for candidate in candidates):
         return bool(candidates)
     size = sum(candidate.file.size for candidate in candidates)
-    enough = len(candidates) >= thresholds.min_input_files or size > thresholds.target_size
-    return enough and len(candidates) > max(1, -(-size // thresholds.max_size))
+    enough = len(candidates) >= options.min_input_files or size > rewrite.target_size
+    return enough and len(candidates) > max(1, -(-size // rewrite.max_size))
 
 
 def in_order(bundles: Iterable[tuple[RewriteFileGroup, ...]], order: JobOrder) -> list[tuple[RewriteFileGroup, ...]]:
@@ -171,13 +173,15 @@ def in_order(bundles: Iterable[tuple[RewriteFileGroup, ...]], order: JobOrder) -
     return sorted(bundles, key=lambda bundle: sum(map(_ORDERS[order], bundle)))
 
 
-def truncate(groups: Iterable[RewriteFileGroup], thresholds: Thresholds) -> Iterator[RewriteFileGroup]:
+def truncate(groups: Iterable[RewriteFileGroup], rewrite: Rewrite, options: Options) -> Iterator[RewriteFileGroup]:
     """Yield the first groups, up to ``max-files-to-rewrite`` files; the last one in part, if that part qualifies."""
-    left = thresholds.max_files
+    if (left := options.max_files_to_rewrite) is None:
+        yield from groups
+        return
     for group in groups:
         part = replace(group, candidates=group.candidates[:left])
         left -= len(part.candidates)
-        if len(part.candidates) == len(group.candidates) or qualifies(part.candidates, thresholds):
+        if len(part.candidates) == len(group.candidates) or qualifies(part.candidates, rewrite, options):
             yield part
         if left <= 0:
             return

@@ -25,7 +25,7 @@ from producer.planning.compact.file_groups import (
     split,
     truncate,
 )
-from producer.planning.compact.options import Options
+from producer.planning.compact.options import Options, Tier
 from producer.planning.compact.rewrite_options import resolve
 from producer.planning.partition_filter import PartitionFilter
 from producer.planning.units import PartitionOrder, PlanWithUnits, UnitBuilder, bundle, bundle_label, refusal_summary
@@ -47,7 +47,8 @@ class CompactionPlanner:
     """
 
     def __init__(self, table: Table, base: Plan, head: Snapshot, unit_bytes: int, only: frozenset[str] | None) -> None:
-        self.rewrite, self.thresholds = resolve(Options.parse(base.request.options), table.metadata)
+        self.options = Options.parse(base.request.options)
+        self.rewrite = resolve(self.options, table.metadata)
         self.base = base.model_copy(update={"rewrite": self.rewrite})
         self.unit_bytes = unit_bytes
         self.only = only
@@ -74,11 +75,9 @@ class CompactionPlanner:
         plan = self.base.model_copy(update={"units": headers, "dangling": dangling, "nothing": nothing})
         return PlanWithUnits(plan, units)
 
-    # -- from data files to groups ---------------------------------------------------------------------------
-
     def _candidates(self) -> dict[PartitionKey | None, list[RewriteCandidate]]:
         """Return the rewrite candidates by partition; those of other specs under None."""
-        evaluator = CandidateEvaluator(self.thresholds, self.index)
+        evaluator = CandidateEvaluator(self.rewrite, self.options, self.index)
         selects: dict[PartitionKey, bool] = {}
         candidates: dict[PartitionKey | None, list[RewriteCandidate]] = defaultdict(list)
         for file in read_manifests(self.io, self.data_manifests):
@@ -108,7 +107,7 @@ class CompactionPlanner:
 
         other_specs = partitions.get(None, [])
         # A later round plans these apart: rows that move to other partitions conflict with more of what others write.
-        if self.only is None and qualifies(other_specs, self.thresholds):
+        if self.only is None and qualifies(other_specs, self.rewrite, self.options):
             partitions = {None: [candidate for candidates in partitions.values() for candidate in candidates]}
         groups = []
         for key, candidates in partitions.items():
@@ -121,12 +120,12 @@ class CompactionPlanner:
 
     def _qualified(self, whole: RewriteFileGroup) -> Iterator[RewriteFileGroup]:
         """Yield the groups of a partition that qualify, and apart from them the files that cannot be read."""
-        for group in split(whole, self.thresholds.max_group_size):
-            if not qualifies(group.candidates, self.thresholds):
+        for group in split(whole, self.options.max_file_group_size_bytes):
+            if not qualifies(group.candidates, self.rewrite, self.options):
                 continue
             refusals = self.builder.refusals(c.with_deletes for c in group.candidates)
             readable = tuple(c for c in group.candidates if c.file.path not in refusals)
-            if qualifies(readable, self.thresholds):
+            if qualifies(readable, self.rewrite, self.options):
                 yield RewriteFileGroup(group.label, readable, group.routed)
             if refusals:
                 refused = tuple(c for c in group.candidates if c.file.path in refusals)
@@ -134,16 +133,15 @@ class CompactionPlanner:
 
     def _bundles(self, groups: Sequence[RewriteFileGroup]) -> list[tuple[RewriteFileGroup, ...]]:
         """Return bundles of groups in the requested order; groups whose rows are routed stay apart."""
+        order = self.options.rewrite_job_order
         refused = [(group,) for group in groups if group.refused is not None]
-        ordered = in_order(((group,) for group in groups if group.refused is None), self.thresholds.job_order)
-        chosen = list(truncate((group for (group,) in ordered), self.thresholds))
+        ordered = in_order(((group,) for group in groups if group.refused is None), order)
+        chosen = list(truncate((group for (group,) in ordered), self.rewrite, self.options))
         # No more than a group's limit: groups of one partition must not come together again.
-        limit = min(self.unit_bytes, self.thresholds.max_group_size)
+        limit = min(self.unit_bytes, self.options.max_file_group_size_bytes)
         bundles = list(bundle([group for group in chosen if not group.routed], limit))
         bundles += [(group,) for group in chosen if group.routed]
-        return [*in_order(bundles, self.thresholds.job_order), *refused]
-
-    # -- from groups to the plan -----------------------------------------------------------------------------
+        return [*in_order(bundles, order), *refused]
 
     def _unit(self, number: int, groups: tuple[RewriteFileGroup, ...]) -> Unit:
         candidates = [candidate for group in groups for candidate in group.candidates]
@@ -169,7 +167,6 @@ class CompactionPlanner:
         self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]
     ) -> str:
         """Return why nothing is selected, with figures."""
-        limits = self.thresholds
         candidates = [candidate for files in partitions.values() for candidate in files]
         if not self.data_files:
             return "there are no data files"
@@ -178,17 +175,17 @@ class CompactionPlanner:
         if not self.selected:
             return f"--where selects none of {count_text(self.data_files, 'data file')}"
         if groups:
-            return f"max-files-to-rewrite={limits.max_files} leaves no group that is worth it"
+            return f"max-files-to-rewrite={self.options.max_files_to_rewrite} leaves no group that is worth it"
         if not candidates:
-            min_size, max_size = size_text(limits.min_size), size_text(limits.max_size)
+            min_size, max_size = size_text(self.rewrite.min_size), size_text(self.rewrite.max_size)
             sizes = f"below {min_size}"
-            if not limits.small_only:
+            if self.options.tier is not Tier.MINOR:
                 sizes = f"below {min_size} or above {max_size}, or has many deletes"
             return f"none of {count_text(self.selected, 'data file')} is {sizes}{self._sorting_hint()}"
-        needed = count_text(limits.min_input_files, "is needed", "are needed")
+        needed = count_text(self.options.min_input_files, "is needed", "are needed")
         return (
             f"no group qualifies: {describe(candidates, self.rewrite)} in {count_text(len(partitions), 'partition')}, "
-            f"{needed} in one, or more than {size_text(limits.target_size)}{self._sorting_hint()}"
+            f"{needed} in one, or more than {size_text(self.rewrite.target_size)}{self._sorting_hint()}"
         )
 
     def _sorting_hint(self) -> str:

@@ -1,10 +1,9 @@
-"""The options of a compaction resolved against a table: how it rewrites files, in which order, and which files."""
+"""The options of a compaction resolved against a table: how it rewrites files, and in which order."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.schema import Schema
@@ -16,7 +15,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from producer.common.errors import Reason, Refused, suggest
 from producer.model.plan import Rewrite, SortKey, Strategy
-from producer.planning.compact.options import JobOrder, Options, Tier
+from producer.planning.compact.options import Options, Tier
 
 _TARGET: Final = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 _NO_LIMIT: Final = 1 << 62
@@ -39,39 +38,15 @@ _PLAIN: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Which files are rewritten, and which of them together."""
-
-    #: Bytes: smaller files are too small, larger ones too large.
-    min_size: int
-    target_size: int
-    max_size: int
-    #: Only files that are too small are rewritten, whatever the deletes of others.
-    small_only: bool
-    #: Every file is rewritten, whatever its size and deletes.
-    rewrite_all: bool
-    min_input_files: int
-    #: Bytes of a file group at most.
-    max_group_size: int
-    #: Files that are rewritten at most.
-    max_files: int
-    #: The number of delete files that is too many for one data file.
-    delete_files: int
-    #: The ratio of deleted rows, as far as known, that is too much.
-    delete_ratio: float
-    job_order: JobOrder
-
-
-def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresholds]:
-    """Return how a table's files are rewritten by these options, and which files.
+def resolve(options: Options, metadata: TableMetadata) -> Rewrite:
+    """Return how a table's files are rewritten by these options.
 
     Raises:
         Refused: The options do not fit the table, or contradict each other.
     """
     target, min_size, max_size = _sizes(options, metadata)
     order = _order(options, metadata)
-    rewrite = Rewrite(
+    return Rewrite(
         strategy=options.strategy,
         target_size=target,
         min_size=min_size,
@@ -84,20 +59,6 @@ def resolve(options: Options, metadata: TableMetadata) -> tuple[Rewrite, Thresho
         sort_order_id=_sort_order_id(order, metadata) if order else 0,
         zorder=_zorder(options, metadata),
     )
-    thresholds = Thresholds(
-        min_size=min_size,
-        target_size=target,
-        max_size=max_size,
-        small_only=options.tier is Tier.MINOR,
-        rewrite_all=options.rewrite_all,
-        min_input_files=options.min_input_files,
-        max_group_size=options.max_file_group_size_bytes,
-        max_files=options.max_files_to_rewrite or _NO_LIMIT,
-        delete_files=options.delete_file_threshold or _NO_LIMIT,
-        delete_ratio=options.delete_ratio_threshold,
-        job_order=options.rewrite_job_order,
-    )
-    return rewrite, thresholds
 
 
 def _sizes(options: Options, metadata: TableMetadata) -> tuple[int, int, int]:

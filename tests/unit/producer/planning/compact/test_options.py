@@ -24,7 +24,7 @@ from pyiceberg.types import (
 from producer.common.errors import Reason, Refused
 from producer.model.plan import Rewrite, SortKey, Strategy
 from producer.planning.compact.options import OPTION_FIELDS, JobOrder, Options, Tier, encode_options
-from producer.planning.compact.rewrite_options import Thresholds, resolve
+from producer.planning.compact.rewrite_options import resolve
 from tests.support.livefiles import metadata, spec
 
 MB = 1 << 20
@@ -52,8 +52,9 @@ def parse(**given: str) -> Options:
     return Options.parse({name.replace("_", "-"): text for name, text in given.items()})
 
 
-def resolved(given: Mapping[str, str], of: TableMetadata = TABLE) -> tuple[Rewrite, Thresholds]:
-    return resolve(Options.parse(given), of)
+def resolved(given: Mapping[str, str], of: TableMetadata = TABLE) -> tuple[Rewrite, Options]:
+    options = Options.parse(given)
+    return resolve(options, of), options
 
 
 def refusal(given: Mapping[str, str], of: TableMetadata = TABLE) -> str:
@@ -140,8 +141,7 @@ class TestParsing:
             use_starting_sequence_number="false",
             remove_dangling_deletes="false",
         )
-        rewrite, thresholds = resolve(options, TABLE)
-        assert rewrite == Rewrite(
+        assert resolve(options, TABLE) == Rewrite(
             strategy=Strategy.SORT,
             target_size=100,
             min_size=0,
@@ -152,10 +152,13 @@ class TestParsing:
             remove_dangling=False,
             order=(key(1),),
         )
-        assert thresholds == Thresholds(0, 100, 300, True, True, 1, 1000, 7, 2, 1.0, JobOrder.BYTES_DESC)
+        assert (options.tier, options.rewrite_all, options.min_input_files) == (Tier.MINOR, True, 1)
+        assert (options.max_file_group_size_bytes, options.max_files_to_rewrite) == (1000, 7)
+        assert (options.delete_file_threshold, options.delete_ratio_threshold) == (2, 1.0)
+        assert options.rewrite_job_order == JobOrder.BYTES_DESC
 
     def test_defaults(self) -> None:
-        rewrite, thresholds = resolved({})
+        rewrite, options = resolved({})
         assert rewrite == Rewrite(
             strategy=Strategy.BINPACK,
             target_size=512 * MB,
@@ -164,9 +167,10 @@ class TestParsing:
             spec_id=0,
             schema_id=3,
         )
-        assert (thresholds.min_input_files, thresholds.max_group_size, thresholds.delete_ratio) == (5, 100 << 30, 0.3)
-        assert (thresholds.rewrite_all, thresholds.small_only, thresholds.job_order) == (False, False, JobOrder.NONE)
-        assert min(thresholds.max_files, thresholds.delete_files) > 1 << 60
+        assert (options.min_input_files, options.max_file_group_size_bytes) == (5, 100 << 30)
+        assert (options.delete_ratio_threshold, options.rewrite_job_order) == (0.3, JobOrder.NONE)
+        assert (options.rewrite_all, options.tier) == (False, Tier.MAJOR)
+        assert (options.max_files_to_rewrite, options.delete_file_threshold) == (None, None)
 
     @pytest.mark.parametrize(
         ("name", "says"),
@@ -271,9 +275,9 @@ class TestTiers:
     """Presets that what is asked for overrules."""
 
     def test_minor(self) -> None:
-        rewrite, thresholds = resolved({"tier": "minor", "target-file-size-bytes": "800"})
-        assert (thresholds.small_only, thresholds.min_size, thresholds.delete_files) == (True, 100, 1)
-        assert (rewrite.min_size, rewrite.max_size, thresholds.rewrite_all) == (100, 1440, False)
+        rewrite, options = resolved({"tier": "minor", "target-file-size-bytes": "800"})
+        assert (options.tier, options.delete_file_threshold) == (Tier.MINOR, 1)
+        assert (rewrite.min_size, rewrite.max_size, options.rewrite_all) == (100, 1440, False)
 
     def test_full(self) -> None:
         assert resolved({"tier": "full"})[1].rewrite_all
@@ -284,8 +288,8 @@ class TestTiers:
 
     def test_what_is_given_wins(self) -> None:
         given = {"tier": "minor", "min-file-size-bytes": "7", "delete-file-threshold": "3"}
-        _, thresholds = resolved(given)
-        assert (thresholds.min_size, thresholds.delete_files) == (7, 3)
+        rewrite, options = resolved(given)
+        assert (rewrite.min_size, options.delete_file_threshold) == (7, 3)
         assert not resolved({"tier": "full", "rewrite-all": "false"})[1].rewrite_all
 
 

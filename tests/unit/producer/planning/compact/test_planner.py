@@ -621,7 +621,8 @@ def test_what_was_rewritten_is_left_alone(sizes: list[int], least: int, most: in
         "max-file-size-bytes": str(most),
         "min-input-files": str(files),
     }
-    _, thresholds = resolve(Options.parse(given), metadata(SCHEMA))
+    options = Options.parse(given)
+    rewrite = resolve(options, metadata(SCHEMA))
 
     def candidates(found: Iterable[int]) -> list[RewriteCandidate]:
         judged = [
@@ -632,7 +633,7 @@ def test_what_was_rewritten_is_left_alone(sizes: list[int], least: int, most: in
         return [RewriteCandidate(live("d", 1, file_size_in_bytes=size), (), why, size) for why, size in judged]
 
     before = candidates(sizes)
-    if not qualifies(before, thresholds):
+    if not qualifies(before, rewrite, options):
         return
     total = sum(candidate.file.size for candidate in before)
     number = max(1, round(total / 100))
@@ -641,7 +642,7 @@ def test_what_was_rewritten_is_left_alone(sizes: list[int], least: int, most: in
     while number > 1 and total / number < least and total / (number - 1) <= most:
         number -= 1
     written = [total // number + (n < total % number) for n in range(number)]
-    assert not qualifies(candidates(written), thresholds)
+    assert not qualifies(candidates(written), rewrite, options)
 
 
 def test_a_large_table_is_planned_in_linear_time(stream: StreamTable) -> None:
