@@ -101,30 +101,27 @@ class Job:
             Refused: The job is unknown, its table does not exist any more, or Redis does not answer.
         """
         with self._registry.refused():
-            return self._progress()
-
-    def _progress(self) -> Progress:
-        if (report := self.report()) is not None:
-            return Progress(report.status, report.units, report.units)
-        problem = self._registry.problem(self.id)
-        try:
-            plan = self._store.latest_plan()
-        except IcefleetError:
-            if self._registry.knows(self.id):
-                return Progress(Status.QUEUED, problem=problem)  # the fleet reports what is wrong with the table
-            raise
-        if plan is None:
-            return Progress(Status.QUEUED, problem=problem)
-        ended = self._store.at(plan).outcomes(plan.units)
-        done, units = len(ended), len(plan.units)
-        left = [unit for unit in plan.units if unit.number not in ended]
-        pending = {unit_id(plan, unit.number): (unit.number, unit.label) for unit in left}
-        holders = self._leases.holders_of(self.id, pending)
-        files_done = sum(unit.files for unit in plan.units if unit.number in ended)
-        files_done += sum(holder.files_done for holder in holders)
-        status = Status.STAGING if pending else Status.COMMITTING
-        files = sum(unit.files for unit in plan.units)
-        return Progress(status, done, units, files_done, files, holders, problem=problem)
+            if (report := self.report()) is not None:
+                return Progress(report.status, report.units, report.units)
+            problem = self._registry.problem(self.id)
+            try:
+                plan = self._store.latest_plan()
+            except IcefleetError:
+                if self._registry.knows(self.id):
+                    return Progress(Status.QUEUED, problem=problem)  # the fleet reports what is wrong with the table
+                raise
+            if plan is None:
+                return Progress(Status.QUEUED, problem=problem)
+            ended = self._store.at(plan).outcomes(plan.units)
+            done, units = len(ended), len(plan.units)
+            left = [unit for unit in plan.units if unit.number not in ended]
+            pending = {unit_id(plan, unit.number): (unit.number, unit.label) for unit in left}
+            holders = self._leases.holders_of(self.id, pending)
+            files_done = sum(unit.files for unit in plan.units if unit.number in ended)
+            files_done += sum(holder.files_done for holder in holders)
+            status = Status.STAGING if pending else Status.COMMITTING
+            files = sum(unit.files for unit in plan.units)
+            return Progress(status, done, units, files_done, files, holders, problem=problem)
 
     @property
     def status(self) -> Status:
@@ -168,21 +165,18 @@ class Job:
             Refused: The job is unknown, or Redis does not answer.
         """
         with self._registry.refused():
-            return self._wait(timeout, progress)
-
-    def _wait(self, timeout: float | None, progress: Callable[[Progress], None] | None) -> Report:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            now = self._reachable_progress()
-            if progress is not None:
-                progress(now)
-            if now.status.ended:
-                return self._saved_report()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self.id} is still {now.status} after {timeout} s.")
-            if now.status is Status.QUEUED:
-                self._enqueue_if_lost()
-            time.sleep(0.5)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while True:
+                now = self._reachable_progress()
+                if progress is not None:
+                    progress(now)
+                if now.status.ended:
+                    return self._saved_report()
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise TimeoutError(f"{self.id} is still {now.status} after {timeout} s.")
+                if now.status is Status.QUEUED:
+                    self._enqueue_if_lost()
+                time.sleep(0.5)
 
     def cancel(self) -> None:
         """Cancel the job: running units delete what they wrote, and nothing more is committed.

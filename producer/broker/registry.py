@@ -46,8 +46,6 @@ class JobRegistry(FleetRedis):
         if self:
             check_redis(self._url)
 
-    # -- jobs --------------------------------------------------------------------------------------------------
-
     def enqueue(self, request: Request) -> str:
         """Enqueue a job; return its id, or the id of an equal job that is already waiting."""
         if not self:
@@ -138,8 +136,6 @@ class JobRegistry(FleetRedis):
         """Return for each table the job that runs or is next: a job leaves the queue when it has ended."""
         keys = list(self._redis.scan_iter(f"{_PREFIX}:queue:*")) if self else []
         return [first for key in keys if (first := self._first(key)) is not None]
-
-    # -- messages ----------------------------------------------------------------------------------------------
 
     def may_send_again(self, job: str, seconds: int) -> bool:
         """Return whether a job's messages are due to be sent again; if so, mark them as sent now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,10 +35,10 @@ class EqualityDeleteGroup:
     #: For each file the intervals of the key columns in it and in all files after it.
     _suffix_intervals: list[tuple[Interval, ...]] = field(default_factory=list)
 
-    def sort(self) -> None:
-        """Sort the files after the last one is added."""
-        self.deletes.sort(key=lambda delete: (delete.sequence_number, delete.path))
-        self._sequence_numbers = [delete.sequence_number for delete in self.deletes]
+    def add(self, delete: LiveFile) -> None:
+        """Add the next file."""
+        self.deletes.append(delete)
+        self._sequence_numbers.append(delete.sequence_number)
 
     def start(self, sequence_number: int) -> int:
         """Return the index of the first delete that applies: its number is greater than the data file's."""
@@ -71,15 +71,13 @@ class PositionDeleteGroup:
     _sequence_numbers: list[int] = field(default_factory=list)
     _file_sequence_numbers: list[int] = field(default_factory=list)
 
-    def sort(self) -> None:
-        """Sort the files after the last one is added."""
-        self.deletes.sort(key=lambda delete: delete.sequence_number)
-        self._sequence_numbers = [delete.sequence_number for delete in self.deletes]
+    def add(self, delete: LiveFile) -> None:
+        """Add the next file."""
+        self.deletes.append(delete)
+        self._sequence_numbers.append(delete.sequence_number)
         # A file whose manifest lacks its file sequence number may name any data file.
-        self._file_sequence_numbers = sorted(
-            _MAX_SEQUENCE_NUMBER if delete.file_sequence_number is None else delete.file_sequence_number
-            for delete in self.deletes
-        )
+        number = delete.file_sequence_number
+        insort(self._file_sequence_numbers, _MAX_SEQUENCE_NUMBER if number is None else number)
 
     def start(self, sequence_number: int) -> int:
         """Return the index of the first delete that applies: its number is at least the data file's."""
@@ -109,14 +107,8 @@ class DeleteFileIndex:
         self._vectors: dict[str, LiveFile] = {}
         self._positions: dict[PartitionKey, PositionDeleteGroup] = defaultdict(PositionDeleteGroup)
         self._by_path: dict[str, list[LiveFile]] = defaultdict(list)
-        for delete in deletes:
+        for delete in sorted(deletes, key=lambda delete: (delete.sequence_number, delete.path)):
             self._add(delete)
-        for group in self._groups.values():
-            group.sort()
-        for shared in self._positions.values():
-            shared.sort()
-        for own in self._by_path.values():
-            own.sort(key=lambda delete: delete.sequence_number)
 
     @property
     def groups(self) -> Iterable[EqualityDeleteGroup]:
@@ -165,7 +157,7 @@ class DeleteFileIndex:
             if (scope, ids) not in self._groups:
                 group = self._groups[scope, ids] = EqualityDeleteGroup(scope, ids, key_columns(self._metadata, ids))
                 self._by_scope[scope].append(group)
-            self._groups[scope, ids].deletes.append(delete)
+            self._groups[scope, ids].add(delete)
         elif delete.format == FileFormat.PUFFIN:
             target, found = delete.referenced_data_file, f"{delete.path} holds a deletion vector"
             if target is None or target in self._vectors:
@@ -176,7 +168,7 @@ class DeleteFileIndex:
         elif delete.referenced_data_file is not None:
             self._by_path[delete.referenced_data_file].append(delete)
         else:
-            self._positions[delete.partition_key].deletes.append(delete)
+            self._positions[delete.partition_key].add(delete)
 
 
 class DanglingDeletes:

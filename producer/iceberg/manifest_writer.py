@@ -6,7 +6,6 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, cast
 
 from pyiceberg.conversions import to_bytes
@@ -23,7 +22,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import PrimitiveType, StructType, UUIDType
+from pyiceberg.types import PrimitiveType, UUIDType
 
 from producer.common.storage import write_file
 from producer.iceberg.avro import AvroWriter
@@ -57,14 +56,13 @@ def write_manifests(
         ValueError: An entry breaks a rule of the spec; nothing of that manifest was written.
     """
     target_size = manifest_size(metadata.properties)
-    context = _ManifestContext(metadata, spec, content, snapshot_id, sequence_number)
     manifest: _ManifestWriter | None = None
     for entry in entries:
         if manifest is not None and manifest.writer.size >= target_size:
             yield manifest.write(io, new_path())
             manifest = None
         if manifest is None:
-            manifest = _ManifestWriter(context)
+            manifest = _ManifestWriter(metadata, spec, content, snapshot_id, sequence_number)
         manifest.add(entry)
     if manifest is not None:
         yield manifest.write(io, new_path())
@@ -113,9 +111,9 @@ def write_manifest_list(
     return next_row_id
 
 
-@dataclass(frozen=True)
-class _ManifestContext:
-    """What the manifests of one spec and content, written for one snapshot, have in common."""
+@dataclass
+class _ManifestWriter:
+    """Writes one manifest."""
 
     metadata: TableMetadata
     spec: PartitionSpec
@@ -123,11 +121,47 @@ class _ManifestContext:
     snapshot_id: int
     sequence_number: int
 
-    @cached_property
-    def partition_type(self) -> StructType:
-        return partition_type(self.metadata, self.spec)
+    def __post_init__(self) -> None:
+        self._partition_type = partition_type(self.metadata, self.spec)
+        self.writer = self._new_writer()
+        self._files = dict.fromkeys(ManifestEntryStatus, 0)
+        self._rows = dict.fromkeys(ManifestEntryStatus, 0)
+        self._min_sequence_number: int | None = None
+        self._partitions: dict[PartitionKey, tuple[Any, ...]] = {}
 
-    def new_writer(self) -> AvroWriter:
+    def add(self, entry: ManifestEntry) -> None:
+        self._check(entry)
+        self.writer.add(entry)
+        self._files[entry.status] += 1
+        self._rows[entry.status] += entry.data_file.record_count
+        if entry.status != ManifestEntryStatus.DELETED:
+            number = self.sequence_number if entry.sequence_number is None else entry.sequence_number
+            lowest = self._min_sequence_number
+            self._min_sequence_number = number if lowest is None else min(lowest, number)
+        partition = entry.data_file.partition
+        key = partition_key(self.spec.spec_id, partition)
+        self._partitions.setdefault(key, tuple(partition[i] for i in range(len(partition))))
+
+    def write(self, io: FileIO, path: str) -> ManifestFile:
+        contents = self.writer.finish()
+        write_file(io, path, contents)
+        statuses = (ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED)
+        return ManifestFile(
+            path,
+            len(contents),
+            self.spec.spec_id,
+            self.content,
+            self.sequence_number,
+            self.sequence_number if self._min_sequence_number is None else self._min_sequence_number,
+            self.snapshot_id,
+            *(self._files[status] for status in statuses),
+            *(self._rows[status] for status in statuses),
+            self._summaries(),
+            None,
+            None,
+        )
+
+    def _new_writer(self) -> AvroWriter:
         version = self.metadata.format_version
         schema = source_schema(self.metadata, self.spec)
         fields = ",".join(field.model_dump_json() for field in self.spec.fields)
@@ -142,13 +176,13 @@ class _ManifestContext:
             header["content"] = "data" if self.content == ManifestContent.DATA else "deletes"
         return AvroWriter(
             "manifest_entry",
-            manifest_entry_schema(version, self.partition_type),
-            manifest_entry_schema(3, self.partition_type),
+            manifest_entry_schema(version, self._partition_type),
+            manifest_entry_schema(3, self._partition_type),
             header,
             manifest_codec(self.metadata.properties),
         )
 
-    def check(self, entry: ManifestEntry) -> None:
+    def _check(self, entry: ManifestEntry) -> None:
         data_file = entry.data_file
         version = self.metadata.format_version
         if (data_file.content == DataFileContent.DATA) != (self.content == ManifestContent.DATA):
@@ -172,57 +206,13 @@ class _ManifestContext:
         elif entry.status == ManifestEntryStatus.DELETED and entry.snapshot_id != self.snapshot_id:
             raise ValueError(f"A deleted entry names the snapshot that deletes it: {data_file.file_path}")
 
-
-class _ManifestWriter:
-    """Writes one manifest."""
-
-    def __init__(self, context: _ManifestContext) -> None:
-        self._context = context
-        self.writer = context.new_writer()
-        self._files = dict.fromkeys(ManifestEntryStatus, 0)
-        self._rows = dict.fromkeys(ManifestEntryStatus, 0)
-        self._min_sequence_number: int | None = None
-        self._partitions: dict[PartitionKey, tuple[Any, ...]] = {}
-
-    def add(self, entry: ManifestEntry) -> None:
-        self._context.check(entry)
-        self.writer.add(entry)
-        self._files[entry.status] += 1
-        self._rows[entry.status] += entry.data_file.record_count
-        if entry.status != ManifestEntryStatus.DELETED:
-            number = self._context.sequence_number if entry.sequence_number is None else entry.sequence_number
-            lowest = self._min_sequence_number
-            self._min_sequence_number = number if lowest is None else min(lowest, number)
-        partition = entry.data_file.partition
-        key = partition_key(self._context.spec.spec_id, partition)
-        self._partitions.setdefault(key, tuple(partition[i] for i in range(len(partition))))
-
-    def write(self, io: FileIO, path: str) -> ManifestFile:
-        contents = self.writer.finish()
-        write_file(io, path, contents)
-        statuses = (ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED)
-        return ManifestFile(
-            path,
-            len(contents),
-            self._context.spec.spec_id,
-            self._context.content,
-            self._context.sequence_number,
-            self._context.sequence_number if self._min_sequence_number is None else self._min_sequence_number,
-            self._context.snapshot_id,
-            *(self._files[status] for status in statuses),
-            *(self._rows[status] for status in statuses),
-            self._summaries(),
-            None,
-            None,
-        )
-
     def _summaries(self) -> list[PartitionFieldSummary] | None:
         """Return the summaries of the partition fields, or None if readers disagree on the order of a field's values.
 
         All or none: to readers a summary without bounds means that all values are null, and they skip the manifest.
         """
         partitions = list(self._partitions.values())
-        types = [cast(PrimitiveType, part.field_type) for part in self._context.partition_type.fields]
+        types = [cast(PrimitiveType, part.field_type) for part in self._partition_type.fields]
         columns = [(type_, [partition[i] for partition in partitions]) for i, type_ in enumerate(types)]
         if any(isinstance(field_type, UUIDType) and _orders_differ(values) for field_type, values in columns):
             return None

@@ -65,21 +65,19 @@ def check_no_metadata_is_lost(table: Table) -> None:
 
 def unloadable_column(error: BaseException) -> tuple[str, str] | None:
     """Return the dotted name and the type of the first column that PyIceberg may be unable to load, or None."""
-    columns = (column for schema in _schemas_in_traceback(error) for column in _columns(schema, ()))
-    return next(
-        ((name, type_) for name, type_, _ in columns if isinstance(type_, str) and _UNLOADABLE_TYPE.fullmatch(type_)),
-        None,
-    )
+    for name, type_, _ in _columns_in_traceback(error):
+        if isinstance(type_, str) and _UNLOADABLE_TYPE.fullmatch(type_):
+            return name, type_
+    return None
 
 
 def unloadable_default(error: BaseException) -> tuple[str, str] | None:
     """Return the dotted name and the type of the first column with a default that PyIceberg cannot load, or None."""
-    for schema in _schemas_in_traceback(error):
-        for name, type_, field in _columns(schema, ()):
-            kind = type_.get("type") if isinstance(type_, dict) else type_
-            defaults = field.get("initial-default"), field.get("write-default")
-            if kind in _NO_DEFAULTS and defaults != (None, None):
-                return name, str(kind)
+    for name, type_, field in _columns_in_traceback(error):
+        kind = type_.get("type") if isinstance(type_, dict) else type_
+        defaults = field.get("initial-default"), field.get("write-default")
+        if kind in _NO_DEFAULTS and defaults != (None, None):
+            return name, str(kind)
     return None
 
 
@@ -167,13 +165,14 @@ def _dump_version_3(self: TableMetadataV3, *args: Any, **options: Any) -> str:
     return IcebergBaseModel.model_dump_json(complete, *args, **options)
 
 
-def _schemas_in_traceback(error: BaseException) -> Iterator[dict[str, Any]]:
-    """Yield the schemas of the metadata that PyIceberg was reading when it raised an error, the current one first."""
+def _columns_in_traceback(error: BaseException) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield the columns of the metadata that PyIceberg was reading at an error, those of the current schema first."""
     for document in _metadata_in_traceback(error):
         current = document.get("current-schema-id")
         schemas = document.get("schemas") or [document.get("schema")]
         objects = [schema for schema in schemas if isinstance(schema, dict)] if isinstance(schemas, list) else []
-        yield from sorted(objects, key=lambda schema: schema.get("schema-id") != current)
+        for schema in sorted(objects, key=lambda schema: schema.get("schema-id") != current):
+            yield from _columns(schema, ())
 
 
 def _metadata_in_traceback(error: BaseException | None) -> Iterator[dict[str, Any]]:

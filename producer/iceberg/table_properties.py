@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 from pyiceberg.table.locations import load_location_provider
@@ -49,8 +48,7 @@ def manifest_codec(properties: Mapping[str, str]) -> tuple[str, int | None]:
     levels = _MANIFEST_LEVELS.get(codec)
     if level is None or levels is None:
         return codec, None
-    if not _is_integer(level) or int(level) not in levels:
-        raise _refused(MANIFEST_LEVEL, level, f"a level of {name}, {levels[0]} to {levels[-1]}")
+    _check(properties, MANIFEST_LEVEL, _integer(levels, f"a level of {name}, {levels[0]} to {levels[-1]}"))
     return codec, int(level)
 
 
@@ -153,27 +151,19 @@ def _refused(name: str, value: str, expected: str) -> Refused:
     return Refused(Reason.CONFIGURATION, f"The table's property {name}={shown!r} is not {expected}: change it.")
 
 
-def _is_integer(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
+def _integer(allowed: range, expected: str) -> _Check:
+    def check(text: str) -> None:
+        with suppress(ValueError):
+            if int(text) in allowed:
+                return
+        raise ValueError(expected)
+
+    return check
 
 
-def _int32(text: str) -> None:
-    if not _is_integer(text) or abs(int(text)) >= 1 << 31:
-        raise ValueError("a whole number of 32 bits")
-
-
-def _positive(text: str, limit: int) -> None:
-    if not _is_integer(text) or not 0 < int(text) < limit:
-        raise ValueError(f"a whole number from 1 to {limit - 1}")
-
-
-#: The limits are the first numbers that do not fit into Iceberg's int and long.
-_positive_int: Final[_Check] = partial(_positive, limit=1 << 31)
-_positive_long: Final[_Check] = partial(_positive, limit=1 << 63)
+_int32: Final = _integer(range(1 - (1 << 31), 1 << 31), "a whole number of 32 bits")
+_positive_int: Final = _integer(range(1, 1 << 31), f"a whole number from 1 to {(1 << 31) - 1}")
+_positive_long: Final = _integer(range(1, 1 << 63), f"a whole number from 1 to {(1 << 63) - 1}")
 
 
 def _path(text: str) -> None:

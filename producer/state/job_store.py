@@ -45,8 +45,6 @@ class JobStore:
         self._table = Records(io, f"{self.location}/{ROOT}")
         self._job = self._table.subfolder(token)
 
-    # -- the job -----------------------------------------------------------------------------------------------
-
     def cancel(self) -> None:
         """Ask every process that works on the job to stop."""
         self._job.write("cancelled", Request(job="", table=""))
@@ -83,24 +81,22 @@ class JobStore:
         """Return whether there is a conclusion, readable or not."""
         return self._job.exists("conclusion")
 
-    # -- the table ---------------------------------------------------------------------------------------------
-
     def write_current(self, request: Request) -> None:
         """Record at the table which job works on a branch, so that a sweeper finds it if all messages are lost."""
-        name = _current(request.operation, MAIN_BRANCH)
+        name = _branch_record("current", request.operation, MAIN_BRANCH)
         if request.branch == MAIN_BRANCH:
             # A version with one record for the whole table may have left it for a job on another branch.
             older = self._table.read(name, Request)
             if older is not None and older.branch != MAIN_BRANCH:
-                self._table.write(_current(older.operation, older.branch), older)
-        self._table.write(_current(request.operation, request.branch), request)
+                self._table.write(_branch_record("current", older.operation, older.branch), older)
+        self._table.write(_branch_record("current", request.operation, request.branch), request)
 
     def current(self, operation: Operation, branch: str = MAIN_BRANCH) -> Request | None:
         """Return the job that works on a branch, or None if that is unknown."""
-        own = self._table.read(_current(operation, branch), Request)
+        own = self._table.read(_branch_record("current", operation, branch), Request)
         if own is not None or branch == MAIN_BRANCH:
             return own
-        shared = self._table.read(_current(operation, MAIN_BRANCH), Request)
+        shared = self._table.read(_branch_record("current", operation, MAIN_BRANCH), Request)
         return shared if shared is not None and shared.branch == branch else None
 
     def currents(self, operation: Operation) -> tuple[list[Request], list[IcefleetError]]:
@@ -108,7 +104,7 @@ class JobStore:
 
         def load(branch: str) -> Request | IcefleetError | None:
             try:
-                return self._table.load(_current(operation, branch), Request)
+                return self._table.load(_branch_record("current", operation, branch), Request)
             except (Corrupt, Newer) as error:
                 return error
 
@@ -122,14 +118,12 @@ class JobStore:
 
     def write_last(self, report: Report, branch: str = MAIN_BRANCH) -> None:
         """Write a report at the table, where there is no Redis; the branch's next report replaces it."""
-        self._table.write(_last(report.operation, branch), report)
+        self._table.write(_branch_record("last", report.operation, branch), report)
 
     def last(self, operation: Operation, job: str | None = None) -> Report | None:
         """Return the report at the table of a job, by default of any, or None."""
-        found = (self._table.read(_last(operation, branch), Report) for branch in self.branches)
+        found = (self._table.read(_branch_record("last", operation, branch), Report) for branch in self.branches)
         return next((report for report in found if report is not None and job in (None, report.job)), None)
-
-    # -- plans -------------------------------------------------------------------------------------------------
 
     def write_plan(self, plan: Plan, units: Iterable[Unit]) -> Plan:
         """Write one round's units and then its plan: a readable plan is complete.
@@ -177,25 +171,20 @@ class JobStore:
 
     def folders(self) -> list[tuple[RoundStore, int]]:
         """Return the records of every plan that began, also of those that do not count, with their units."""
-        found = [(round_, note) for round_ in range(self._rounds()) for note in self._planners(round_)]
-        return [(self._folder(round_, note.token), note.units) for round_, note in found]
-
-    def _planners(self, round_: int) -> list[PlanNote]:
-        """Return the records of all who began to plan a round, each once."""
-        notes, _ = self._job.read_all(f"planner-{round_}", PlanNote)
-        plan = self.plan(round_)
-        own = [PlanNote(token=plan.token, units=len(plan.units))] if plan is not None else []
-        return list({note.token: note for note in [*notes, *own]}.values())
+        found = []
+        for round_ in range(self._rounds()):
+            units = {note.token: note.units for note in self._job.read_all(f"planner-{round_}", PlanNote)[0]}
+            if (plan := self.plan(round_)) is not None:
+                units[plan.token] = len(plan.units)
+            found += [(self._folder(round_, token), count) for token, count in units.items()]
+        return found
 
     def _rounds(self) -> int:
-        """Return how many rounds began."""
         job = self._job
         return next(n for n in itertools.count() if not job.exists(f"planner-{n}-0") and not job.exists(f"plan-{n}"))
 
     def _folder(self, round_: int, token: str) -> RoundStore:
         return RoundStore(self._job.subfolder(f"{round_}-{token}"))
-
-    # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Delete every record but the conclusion, the plans last: an interrupted clean-up goes on from them."""
@@ -219,7 +208,7 @@ class JobStore:
         self.remove_folders()
 
     def _forget_current(self, job_branch: str, operation_branch: tuple[Operation, str]) -> None:
-        name = _current(*operation_branch)
+        name = _branch_record("current", *operation_branch)
         try:
             current = self._table.load(name, Request)
         except Corrupt:
@@ -247,19 +236,12 @@ def branches_of(metadata: TableMetadata) -> list[str]:
     return [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH]
 
 
-def _current(operation: Operation, branch: str) -> str:
-    return _branch_record(f"current-{operation}", branch)
-
-
-def _last(operation: Operation, branch: str) -> str:
-    return _branch_record(f"last-{operation}", branch)
-
-
-def _branch_record(name: str, branch: str) -> str:
+def _branch_record(kind: str, operation: Operation, branch: str) -> str:
     """Return the name of a branch's record; for main, that of the table from when there was one for a table.
 
     Branches may have any name, of any length, and storage may ignore case: a digest tells them apart.
     """
+    name = f"{kind}-{operation}"
     if branch == MAIN_BRANCH:
         return name
     readable = re.sub(r"[^A-Za-z0-9_]+", "-", branch)[:40].strip("-")

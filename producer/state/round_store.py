@@ -20,8 +20,6 @@ class RoundStore:
 
     records: Records
 
-    # -- units and attempts ------------------------------------------------------------------------------------
-
     def write_unit(self, unit: Unit) -> None:
         """Write a unit with its files."""
         self.records.write(f"unit-{unit.header.number}", unit)
@@ -67,8 +65,6 @@ class RoundStore:
         self.records.delete(f"staged-{attempt.unit}-{attempt.number}")
         if forget:
             self.records.delete(_attempt(attempt))
-
-    # -- outcomes ----------------------------------------------------------------------------------------------
 
     def write_staged(self, staged: Staged) -> None:
         """Record that a unit is staged; the last thing that an attempt writes."""
@@ -119,8 +115,6 @@ class RoundStore:
             if unit.refused is None and self.outcome(unit.number) is None:
                 yield unit.number
 
-    # -- commits -----------------------------------------------------------------------------------------------
-
     def claim_commit(self, note: CommitNote) -> int:
         """Record a commit before it writes anything; return the number of the record."""
         return self.records.append("commit", note)
@@ -140,8 +134,6 @@ class RoundStore:
     def all_commits(self) -> tuple[list[CommitNote], list[str]]:
         """Return the readable records of all commits that began, and the errors of the others."""
         return self.records.read_all("commit", CommitNote)
-
-    # -- the end -----------------------------------------------------------------------------------------------
 
     def clear(self, units: int) -> None:
         """Delete every record of a plan with so many units."""

@@ -105,8 +105,6 @@ class ConversionPlanner:
             plan = plan.model_copy(update={"nothing": nothing, "retirements": ()})
         return PlanWithUnits(plan, units)
 
-    # -- from data files to file groups ---------------------------------------------------------------------------
-
     def _files_with_deletes(self) -> dict[PartitionKey, list[FileWithDeletes]]:
         """Return the data files that some equality delete may remove a row of, by partition."""
         newest = self.index.max_equality_sequence_number
@@ -151,8 +149,6 @@ class ConversionPlanner:
         sizes = file.data_file.column_sizes or {}
         return sum(sizes[i] for i in ids) if ids <= sizes.keys() else file.size
 
-    # -- from file groups to units --------------------------------------------------------------------------------
-
     def _unit(self, number: int, groups: tuple[ConversionFileGroup, ...]) -> Unit:
         files = [item for group in groups for item in group.files]
         applied = self.builder.applied_deletes(files)
@@ -167,8 +163,6 @@ class ConversionPlanner:
             refused=groups[0].refused,
         )
         return self.builder.unit(header, files, applied)
-
-    # -- what may leave the table ----------------------------------------------------------------------------
 
     def _retirements(self, bundles: Sequence[tuple[ConversionFileGroup, ...]]) -> tuple[Retirement, ...]:
         units_of: dict[str, list[int]] = defaultdict(list)
