@@ -82,14 +82,14 @@ def demo(
     demonstration.check(Settings.load(), private=catalog is None, only_table=table_only)
     started = time.perf_counter()
     page = Page(quiet=as_json)
-    size = demonstration.Size(scale, batches, int(format_version), read_limit)
     demo_catalog = DemoCatalog.private(folder) if catalog is None else DemoCatalog.configured(catalog)
+    steps = demonstration.Demonstration(demo_catalog, page, scale, batches, int(format_version), read_limit)
     difference = None
     try:
         if table_only:
-            figures = demonstration.make_table(demo_catalog, size, page)
+            figures = steps.make_table()
         else:
-            outcome = demonstration.demonstrate(demo_catalog, size, page)
+            outcome = steps.run()
             figures, difference = outcome.figures(), outcome.difference
             page.print_outcome(outcome)
     finally:

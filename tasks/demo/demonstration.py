@@ -21,17 +21,6 @@ from workers.runtime.session import NoJava, find_java
 _PARTS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large the table is, and how long its readers may take."""
-
-    scale: float
-    batches: int
-    format_version: int
-    #: Seconds.
-    read_limit: float
-
-
 def check(settings: Settings, *, private: bool, only_table: bool) -> None:
     """Refuse at the start what would fail minutes later.
 
@@ -52,88 +41,90 @@ def check(settings: Settings, *, private: bool, only_table: bool) -> None:
         raise Refused(Reason.USAGE, sentence)
 
 
-def load_table(catalog: DemoCatalog, size: Size, page: Page, *, checksums: bool = True) -> Stream:
-    """Create the table with its first rows; return the stream that will change it."""
-    page.say(f"{TABLE}, format version {size.format_version}, in {catalog.folder or f'catalog {catalog.name}'}")
-    stream = Stream(catalog.make_table(size.format_version), checksums=checksums)
-    with page.step(f"loading TPC-H lineitem at scale {size.scale:g}", _PARTS) as step:
-        for part in generate(size.scale, _PARTS):
-            stream.load(part)
-            step.advance()
-        step.result = (
-            f"loaded {stream.truth.rows:,} rows of TPC-H lineitem into {TABLE}: "
-            f"{count_text(FileCounts.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
-        )
-    return stream
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A table, how large it is, how long its readers may take, and where each step is printed."""
 
+    catalog: DemoCatalog
+    page: Page
+    scale: float
+    batches: int
+    format_version: int
+    #: Seconds.
+    read_limit: float
 
-def run_stream(stream: Stream, size: Size, page: Page) -> None:
-    """Let the stream change the table."""
-    with page.step("streaming changes", size.batches) as step:
-        batches = []
-        for _ in range(size.batches):
-            batches.append(stream.change())
-            step.advance()
-        step.result = (
-            f"a stream committed {count_text(len(batches), 'batch', 'batches')}: "
-            f"{count_text(sum(b.updated for b in batches), 'row')} updated, "
-            f"{sum(b.deleted for b in batches):,} deleted, "
-            f"{count_text(sum(b.delete_files for b in batches), 'equality delete file')}"
-        )
+    def make_table(self) -> dict[str, object]:
+        """Create the table with its equality deletes, and no more; return what it holds, for JSON."""
+        stream = self._load(checksums=False)
+        self._run_stream(stream)
+        return {"truth": {"rows": stream.truth.rows}, "files": asdict(FileCounts.of(stream.table))}
 
+    def run(self) -> Outcome:
+        """Load the table, stream changes into it, convert and compact it, and read it at each step.
 
-def read_table(table: StreamTable, size: Size, page: Page, when: str) -> TableState:
-    """Read the table with independent readers."""
-    with page.step(f"reading it {when}, by iceberg-rust") as step:
-        state = TableState.of(table, size.read_limit)
-        reading = state.reading
-        step.result = f"read it {when}: " + (
-            f"stopped after {size.read_limit:g} s"
-            if reading is None
-            else f"Q6 {reading.query_seconds:,.2f} s, every row and column {reading.scan_seconds:,.2f} s"
-        )
-    if isinstance(state.pyiceberg, str):
-        page.say(f"  PyIceberg cannot: {state.pyiceberg}.")
-    return state
+        Raises:
+            Failed: The conversion or the compaction did not commit.
+        """
+        stream = self._load()
+        loaded = self._read(stream.table, "as it was loaded")
+        self._run_stream(stream)
+        streamed = self._read(stream.table, "with its equality deletes")
+        conversion = self._maintain(stream.table, Operation.CONVERT, "conversion")
+        compaction = self._maintain(stream.table, Operation.COMPACT, "compaction")
+        return Outcome(loaded, streamed, conversion, compaction, stream.truth)
 
+    def _load(self, *, checksums: bool = True) -> Stream:
+        """Create the table with its first rows; return the stream that will change it."""
+        where = self.catalog.folder or f"catalog {self.catalog.name}"
+        self.page.say(f"{TABLE}, format version {self.format_version}, in {where}")
+        stream = Stream(self.catalog.make_table(self.format_version), checksums=checksums)
+        with self.page.step(f"loading TPC-H lineitem at scale {self.scale:g}", _PARTS) as step:
+            for part in generate(self.scale, _PARTS):
+                stream.load(part)
+                step.advance()
+            step.result = (
+                f"loaded {stream.truth.rows:,} rows of TPC-H lineitem into {TABLE}: "
+                f"{count_text(FileCounts.of(stream.table).data, 'file')} in {BUCKETS} buckets of l_orderkey"
+            )
+        return stream
 
-def make_table(catalog: DemoCatalog, size: Size, page: Page) -> dict[str, object]:
-    """Create the table with its equality deletes, and no more; return what it holds, for JSON."""
-    stream = load_table(catalog, size, page, checksums=False)
-    run_stream(stream, size, page)
-    return {"truth": {"rows": stream.truth.rows}, "files": asdict(FileCounts.of(stream.table))}
+    def _run_stream(self, stream: Stream) -> None:
+        with self.page.step("streaming changes", self.batches) as step:
+            batches = []
+            for _ in range(self.batches):
+                batches.append(stream.change())
+                step.advance()
+            step.result = (
+                f"a stream committed {count_text(len(batches), 'batch', 'batches')}: "
+                f"{count_text(sum(b.updated for b in batches), 'row')} updated, "
+                f"{sum(b.deleted for b in batches):,} deleted, "
+                f"{count_text(sum(b.delete_files for b in batches), 'equality delete file')}"
+            )
 
+    def _read(self, table: StreamTable, when: str) -> TableState:
+        with self.page.step(f"reading it {when}, by iceberg-rust") as step:
+            state = TableState.of(table, self.read_limit)
+            reading = state.reading
+            step.result = f"read it {when}: " + (
+                f"stopped after {self.read_limit:g} s"
+                if reading is None
+                else f"Q6 {reading.query_seconds:,.2f} s, every row and column {reading.scan_seconds:,.2f} s"
+            )
+        if isinstance(state.pyiceberg, str):
+            self.page.say(f"  PyIceberg cannot: {state.pyiceberg}.")
+        return state
 
-def demonstrate(catalog: DemoCatalog, size: Size, page: Page) -> Outcome:
-    """Load the table, stream changes into it, convert and compact it, and read it at each step.
-
-    Raises:
-        Failed: The conversion or the compaction did not commit.
-    """
-    stream = load_table(catalog, size, page)
-    loaded = read_table(stream.table, size, page, "as it was loaded")
-    run_stream(stream, size, page)
-    streamed = read_table(stream.table, size, page, "with its equality deletes")
-    conversion, compaction = (
-        maintain(catalog, stream.table, size, page, operation, name)
-        for operation, name in ((Operation.CONVERT, "conversion"), (Operation.COMPACT, "compaction"))
-    )
-    return Outcome(loaded, streamed, conversion, compaction, stream.truth)
-
-
-def maintain(
-    catalog: DemoCatalog, table: StreamTable, size: Size, page: Page, operation: Operation, name: str
-) -> Maintenance:
-    """Run an operation on the table, read the table, and run the operation again."""
-    with page.step(f"{operation}ing", live=False) as step:
-        report = catalog.run(operation)
-        if report.status is not Status.COMMITTED:
-            reasons = [report.reason, *(failure.reason for failure in report.failures)]
-            raise Failed(f"The {name} is {report.status}: {'; '.join(r for r in reasons if r)}")
-        result = OPERATIONS[operation].describe_result(report)
-        step.result = f"{operation}ed: {result}; snapshot {report.snapshot_id}"
-    state = read_table(table, size, page, f"after the {name}")
-    with page.step(f"{operation}ing again", live=False) as step:
-        again = catalog.run(operation)
-        step.result = f"{operation}ed again: {again.reason or again.status}"
-    return Maintenance(report, state, again)
+    def _maintain(self, table: StreamTable, operation: Operation, name: str) -> Maintenance:
+        """Run an operation on the table, read the table, and run the operation again."""
+        with self.page.step(f"{operation}ing", live=False) as step:
+            report = self.catalog.run(operation)
+            if report.status is not Status.COMMITTED:
+                reasons = [report.reason, *(failure.reason for failure in report.failures)]
+                raise Failed(f"The {name} is {report.status}: {'; '.join(r for r in reasons if r)}")
+            result = OPERATIONS[operation].describe_result(report)
+            step.result = f"{operation}ed: {result}; snapshot {report.snapshot_id}"
+        state = self._read(table, f"after the {name}")
+        with self.page.step(f"{operation}ing again", live=False) as step:
+            again = self.catalog.run(operation)
+            step.result = f"{operation}ed again: {again.reason or again.status}"
+        return Maintenance(report, state, again)

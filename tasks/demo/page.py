@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -17,18 +19,14 @@ from tasks.demo.outcome import Outcome, TableState
 from tasks.demo.reading import Reading
 
 
+@dataclass
 class Step:
     """A step that is running."""
 
-    def __init__(self, progress: Progress, title: str, total: int | None) -> None:
-        self._progress = progress
-        self._task = progress.add_task(title, total=total)
-        #: The line that is printed at the end of the step.
-        self.result = title
-
-    def advance(self) -> None:
-        """Move the bar by one."""
-        self._progress.advance(self._task)
+    #: Moves the bar by one.
+    advance: Callable[[], None]
+    #: The line that is printed at the end of the step.
+    result: str
 
 
 class Page:
@@ -51,7 +49,7 @@ class Page:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         started = time.perf_counter()
         with Progress(*columns, console=err, transient=True, disable=not live or not err.is_terminal) as progress:
-            step = Step(progress, title, total)
+            step = Step(partial(progress.advance, progress.add_task(title, total=total)), title)
             yield step
         self.say(f"[green]✓[/green] {step.result} [dim]({time.perf_counter() - started:.1f} s)[/dim]")
 
