@@ -200,13 +200,11 @@ def _job_has_ended(context: JobContext) -> Cancelled | Late:
 
 
 def _commit_if_staged(context: JobContext, plan: Plan) -> None:
-    """Have a round committed if none of its units is pending."""
     if next(context.store.at(plan).pending(plan.units), None) is None:
         Messenger(settings).commit(context.id, plan.location)
 
 
 def _plan_next(request: Request | None) -> None:
-    """Have a job planned if one waits for the table."""
     if request is not None:
         Messenger(settings).plan(request)
 

@@ -123,11 +123,6 @@ class EmbeddedBeat(bootsteps.StartStopStep):
     terminate = stop
 
 
-def embed_beat(app: Celery) -> None:
-    """Have the worker of this process wake the sweeper too."""
-    app.steps["worker"].add(EmbeddedBeat)
-
-
 def limit_warm_shutdown() -> None:
     """Turn a warm shutdown into a cold one after ``ICEFLEET_SHUTDOWN_SECONDS``, or at the second SIGTERM.
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks of the memory.
 _CHECK_SECONDS: Final = 5.0
-#: Seconds for a session that is starting to find that its JVM is gone.
+#: Seconds for a session that is starting to find that its JVM has ended.
 _JOIN_SECONDS: Final = 2.0
 
 

@@ -59,6 +59,7 @@ class LocalEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
+    @_terminable()
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:
         """Run a job to its end.
 
@@ -69,10 +70,6 @@ class LocalEngine:
             Failed: Another process works on the same job and has not ended it for ``give_up_hours``, or has ended it
                 without a report that is kept.
         """
-        with _terminable():
-            return self._run(request, on_progress or (lambda done, units, detail: None))
-
-    def _run(self, request: Request, on_progress: ProgressCallback) -> Report:
         step = begin(request, self._settings)
         waiting: float | None = None
         interrupted = False
@@ -81,7 +78,7 @@ class LocalEngine:
             try:
                 if isinstance(step, Stage):
                     waiting = None
-                    self._stage(context, step.plan, step.units, on_progress)
+                    self._stage(context, step.plan, step.units, on_progress or (lambda done, units, detail: None))
                 else:
                     waiting = waiting or time.time()
                     self._wait(request, waiting)

@@ -86,7 +86,6 @@ def _configure(arguments: tuple[str, ...]) -> None:
 
 
 def _is_local(options: Any) -> bool:
-    """Return whether Flower can be reached from this machine alone."""
     if options.unix_socket or options.address == "localhost":
         return True
     try:

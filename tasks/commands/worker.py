@@ -80,10 +80,10 @@ def worker(queues: str, concurrency: int, name: str, beat: bool, log_level: str)
         ChildSession(Settings.load()).connect()
     # The application takes its settings from the environment when it is imported.
     from tasks.app import app
-    from tasks.application import embed_beat, run_command
+    from tasks.application import EmbeddedBeat, run_command
 
     if beat:
-        embed_beat(app)
+        app.steps["worker"].add(EmbeddedBeat)
     sys.exit(run_command(app, arguments))
 
 

@@ -131,7 +131,6 @@ class _UncommittedFiles:
 
     @contextmanager
     def _note_corrupt(self) -> Iterator[None]:
-        """Record what cannot be read of the table."""
         try:
             yield
         except Corrupt as error:

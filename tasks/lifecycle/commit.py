@@ -88,7 +88,7 @@ def commit(
     except IcefleetError:
         attempts.settle()
         raise
-    except Exception:  # not one of the compare-and-swap, whose errors are in doubt: nothing of this attempt was sent
+    except Exception:  # not one of the compare-and-swap, which leaves the outcome unknown: nothing was sent
         attempts.abandon()
         raise
     attempts.conclude(result)
@@ -161,12 +161,12 @@ class _Attempts:
         self.settle(happened=result.changed)
 
     def settle(self, *, happened: bool = False) -> None:
-        """Note the outcome, unless it is in doubt."""
+        """Note the outcome, unless that of an attempt is unknown."""
         if self.pending is not None and not self.unanswered:
             self.pending.settle(happened=happened)
 
     def abandon(self) -> None:
-        """Note that the attempt does not go on, unless one is in doubt; the clean-up looks for what it wrote."""
+        """Note that the attempt ends, unless the outcome of one is unknown; the clean-up looks for what it wrote."""
         if self.pending is not None and not self.unanswered:
             self.pending.abandon()
 

@@ -111,9 +111,7 @@ def close_job(context: JobContext, report: Report) -> Ended:
     """Record the report that a job ends with, and clean up; the report says if files had to be left."""
     context.store.conclude(report)
     if left := clean_up(context):
-        before = f"{report.reason} " if report.reason else ""
-        reason = f"{before}Files of it may be left for the table's orphan clean-up: {left[0]}"
-        report = report.model_copy(update={"reason": reason})
+        report = report.model_copy(update={"reason": _with_leftovers(report.reason, f": {left[0]}")})
         context.store.conclude(report)
     return Ended(report, context.store)
 
@@ -210,9 +208,9 @@ def _report_without_clean_up(context: JobContext | None, job: str, reason: str) 
     except Exception:
         known = found = None
     if known is not None:
-        return known.model_copy(update={"reason": _with_leftovers(known.reason or "")})
+        return known.model_copy(update={"reason": _with_leftovers(known.reason)})
     return report_of(found or request_from_id(job), Status.FAILED, reason=_with_leftovers(reason))
 
 
-def _with_leftovers(reason: str) -> str:
-    return f"{reason} Files of it may be left for the table's orphan clean-up.".strip()
+def _with_leftovers(reason: str | None, detail: str = ".") -> str:
+    return f"{reason or ''} Files of it may be left for the table's orphan clean-up{detail}".strip()

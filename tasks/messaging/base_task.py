@@ -38,11 +38,8 @@ class Unfinished(Ignore):
 
     #: The events to send; the last one determines the state that is shown.
     events: ClassVar[tuple[str, ...]]
-
-    @property
-    def event_fields(self) -> dict[str, Any]:
-        """The fields of the events."""
-        return {"result": redact(str(self))}
+    #: Whether they show its text as the result of the task.
+    has_result: ClassVar[bool] = True
 
 
 class Waits(Unfinished):
@@ -64,11 +61,7 @@ class Late(Unfinished):
     """The job has ended already; the results of its tasks stay."""
 
     events = ("task-revoked",)
-
-    @property
-    def event_fields(self) -> dict[str, Any]:
-        """No fields: a result would replace the one that an earlier message of the task has sent."""
-        return {}
+    has_result = False  # it would replace the one that an earlier message of the task has sent
 
 
 class RedactedError(Exception):

@@ -66,8 +66,9 @@ class DeliveredTask(RedactedTask):
             return self._deliver(arguments, named)
         except Unfinished as end:
             log.info("%s: %s", self.request.id, end)
+            fields = {"result": redact(str(end))} if end.has_result else {}
             for event in end.events:
-                self.send_event(event, **end.event_fields)
+                self.send_event(event, **fields)
             raise
         except Unsuccessful as error:
             log.warning("%s: %s", self.request.id, error)

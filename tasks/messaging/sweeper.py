@@ -44,8 +44,6 @@ def sweep(settings: Settings) -> list[str]:
 
 
 class _Sweeper:
-    """One sweep."""
-
     def __init__(self, settings: Settings) -> None:
         self.registry = JobRegistry(settings)
         self._messenger = Messenger(settings)

@@ -59,10 +59,7 @@ class RowDelta:
 
 
 class TableWriter:
-    """Writes data files and deletes of one table for commits that are made of several.
-
-    Ids of columns are given as field ids or as dotted names.
-    """
+    """Writes data files and deletes of one table for commits that are made of several."""
 
     def __init__(self, catalog: Catalog, identifier: str) -> None:
         self.catalog = catalog
@@ -217,9 +214,7 @@ class TableWriter:
 
     def _rows(self, positions: Positions, branch: str) -> list[tuple[LiveFile | NewFile, npt.NDArray[np.int64]]]:
         """Return data files with their deleted positions, ascending and without repeats."""
-        live = (
-            {file.path: file for file in self.data_files(branch)} if any(isinstance(f, str) for f in positions) else {}
-        )
+        live = {file.path: file for file in self.data_files(branch)}
         return [
             (live[file] if isinstance(file, str) else file, np.unique(np.asarray(deleted, dtype=np.int64)))
             for file, deleted in positions.items()

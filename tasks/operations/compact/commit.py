@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 from pyiceberg.manifest import DataFileContent, FileFormat
@@ -69,7 +69,7 @@ class CompactionRules:
         if self._manifests is None:
             self._manifests = ManifestSummaries(head.io, self._wanted(head), self._plan.sequence_number)
         manifests = self._manifests.of(head.manifests)
-        now = {path: file for manifest in manifests for path, file in manifest.files.items()}
+        now = self._manifests.files(head.manifests)
         before = self._manifests.files(head.base_manifests)
         change = self._check(InputCheck(self._plan, table.metadata, head, self._changes, before, now), now)
         removed = [now[path] for unit in change.units for path in unit.inputs]
@@ -77,9 +77,7 @@ class CompactionRules:
         leaving = {vector.identity for vector in vectors}
         others = [delete for delete in candidates if delete.identity not in leaving]
         dangling = self._dangling(table, others, manifests, change.units)
-        return CompactionChange(
-            self._plan, change.units, change.replans, change.failures, (*removed, *vectors, *dangling)
-        )
+        return replace(change, removed=(*removed, *vectors, *dangling))
 
     def replans_after(self, table: Table) -> tuple[Replan, ...]:
         """Return the units that a finished commit left out: their inputs are still live."""
