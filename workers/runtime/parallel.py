@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import pickle
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from pathlib import Path
-from queue import Full, Queue
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -25,8 +25,6 @@ _PICKLED: Final = pa.schema([("value", pa.binary())])
 #: A batch between Spark and a Python worker: neither a message for each row nor one for all rows.
 _BATCH_ROWS: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
-#: Seconds after which a thread that waits for room in a queue checks whether the reader has ended.
-_POLL_SECONDS: Final = 0.1
 
 
 def run_tasks(context: UnitContext, tasks: int, work: Callable[[int], Iterable[T]]) -> list[T]:
@@ -114,42 +112,15 @@ def read_ahead(values: Iterable[T], depth: int) -> Iterator[T]:
     One thread decodes while another encodes, since Arrow releases Python's lock in both. Errors of the thread are
     raised here. The thread ends with the iteration, also when the iteration is closed early.
     """
-    queue: Queue[tuple[bool, T | BaseException | None]] = Queue(depth)
-    closed = threading.Event()
-
-    def put(last: bool, value: T | BaseException | None) -> bool:
-        while not closed.is_set():
-            try:
-                queue.put((last, value), timeout=_POLL_SECONDS)
-                return True
-            except Full:
-                continue
-        return False
-
-    def run() -> None:
-        try:
-            for value in values:
-                if not put(False, value):
-                    return
-        except BaseException as error:
-            put(True, error)
-        else:
-            put(True, None)
-
-    thread = threading.Thread(target=run, name="read-ahead", daemon=True)
-    thread.start()
+    iterator, end = iter(values), object()
+    pool = ThreadPoolExecutor(1, "read-ahead")
     try:
-        while True:
-            last, value = queue.get()
-            if not last:
-                yield value  # type: ignore[misc]
-            elif value is None:
-                return
-            else:
-                raise value  # type: ignore[misc]
+        waiting = deque(pool.submit(next, iterator, end) for _ in range(depth + 1))  # one of them is being made
+        while (value := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, iterator, end))
+            yield value  # type: ignore[misc]
     finally:
-        closed.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)
 
 
 def _task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
