@@ -70,21 +70,21 @@ def run_unit(
             ended.set()
 
     tick()
+    context.session.begin(group)
+    thread = threading.Thread(target=run, name=group, daemon=True)
+    thread.start()
+    try:
+        while not ended.wait(_INTERVAL):
+            tick()
+    except BaseException:
+        context.cancellation.set()
+        _cancel(context.session, group, ended)
+        raise
+    thread.join()
     with reraise_task_error(context.scratch):
-        context.session.begin(group)
-        thread = threading.Thread(target=run, name=group, daemon=True)
-        thread.start()
-        try:
-            while not ended.wait(_INTERVAL):
-                tick()
-        except BaseException:
-            context.cancellation.set()
-            _cancel(context.session, group, ended)
-            raise
-        thread.join()
         result = outcome.result()
-        tick()
-        return result
+    tick()
+    return result
 
 
 def _cancel(session: LazySession, group: str, ended: threading.Event) -> None:
