@@ -143,8 +143,7 @@ def _waiting(broker: redis.Redis, queue: str) -> Iterator[str]:
 
 
 def _delivered(broker: redis.Redis) -> Iterator[str]:
-    texts = (text for _, text in broker.hscan_iter(_UNACKNOWLEDGED, count=_PAGE))
-    yield from _task_ids(json.loads(text)[0] for text in texts)
+    yield from _task_ids(json.loads(text)[0] for _, text in broker.hscan_iter(_UNACKNOWLEDGED, count=_PAGE))
 
 
 def _task_ids(messages: Iterable[dict[str, dict[str, str]]]) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Unknown(Failed):
 
 
 class Interrupted(Unknown):
-    """The same, because the user does not want to wait."""
+    """The user ends the command before the job ends."""
 
 
 def fail(error: IcefleetError, as_json: bool) -> NoReturn:

@@ -177,8 +177,6 @@ def _redis_lost(error: Exception) -> IcefleetError:
 
 
 def _unavailable(name: str, why: str, sentence: str) -> click.Command:
-    """Return a command that says why it cannot be run here."""
-
     @click.command(name, help=f"({why})", context_settings={"ignore_unknown_options": True})
     @click.argument("rest", nargs=-1)
     def unavailable(rest: tuple[str, ...]) -> None:

@@ -63,13 +63,6 @@ class Corrupt(IcefleetError):
 class Newer(IcefleetError):
     """A later version of Icefleet wrote this record or message: leave it to a process of that version."""
 
-    def __init__(self, what: str, version: int, known: int) -> None:
-        super().__init__(what, version, known)
-
-    def __str__(self) -> str:
-        what, version, known = self.args
-        return f"{what} asks for schema {version} and this process knows {known}: upgrade it."
-
 
 class Conflict(IcefleetError):
     """The table changed, and the plan does not fit it any more: plan again."""

@@ -159,7 +159,6 @@ def _list_tables(catalog: Catalog, namespace: str) -> list[Identifier]:
 
 
 def _configured_names(name: str) -> str:
-    """Return a hint with the names of the configured catalogs, for one that is not configured."""
     known = Config().get_known_catalogs()
     return f", or name one that is configured: {', '.join(known)}" if known and name not in known else ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -206,11 +205,10 @@ class _Paths:
     def __init__(self, table: Table, name: str) -> None:
         self._provider = table.location_provider()
         self._attempt = name
-        self._numbers = itertools.count()
         self.used: list[str] = []
 
     def new_manifest(self) -> str:
-        return self._new(f"{self._attempt}-m{next(self._numbers)}.avro")
+        return self._new(f"{self._attempt}-m{len(self.used)}.avro")
 
     def new_manifest_list(self, snapshot_id: int) -> str:
         return self._new(f"snap-{snapshot_id}-0-{self._attempt}.avro")

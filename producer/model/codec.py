@@ -7,7 +7,7 @@ sound, and left to a process of that version. What does not fit a version that t
 from __future__ import annotations
 
 import json
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -44,10 +44,8 @@ def decode(text: str | bytes, kind: type[V], name: str) -> V:
     if not isinstance(content, dict):
         raise Corrupt(f"The record {name} cannot be read: it is no JSON object.")
     version = content.pop(FIELD, 1)
-    if not _is_version(version):
+    if not _is_known(version, f"The record {name}"):
         raise Corrupt(f"The record {name} cannot be read: {version!r} is no schema version.")
-    if version > SCHEMA:
-        raise Newer(f"The record {name}", version, SCHEMA)
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -61,12 +59,8 @@ def check_message(version: object) -> None:
         Refused: It is not a version.
         Newer: A later version sent the message.
     """
-    if version is None:
-        return
-    if not _is_version(version):
+    if version is not None and not _is_known(version, "The message"):
         raise Refused(Reason.MESSAGE, f"The message is not understood: {version!r} is no schema version.")
-    if version > SCHEMA:
-        raise Newer("The message", version, SCHEMA)
 
 
 def first_problem(error: ValidationError) -> str:
@@ -76,5 +70,10 @@ def first_problem(error: ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
-def _is_version(found: object) -> TypeGuard[int]:
-    return type(found) is int and found >= 1
+def _is_known(version: object, what: str) -> bool:
+    """Return whether something is a version that this process reads; a later version raises Newer."""
+    if type(version) is not int or version < 1:
+        return False
+    if version > SCHEMA:
+        raise Newer(f"{what} asks for schema {version} and this process knows {SCHEMA}: upgrade it.")
+    return True

@@ -74,7 +74,7 @@ class JobStore:
         return self._job.read("conclusion", Report)
 
     def load_conclusion(self) -> Report | None:
-        """Return the same; an unreadable one raises Corrupt."""
+        """Return the job's report, or None if it is missing; an unreadable one raises Corrupt."""
         return self._job.load("conclusion", Report)
 
     def has_conclusion(self) -> bool:
@@ -237,7 +237,7 @@ def branches_of(metadata: TableMetadata) -> list[str]:
 
 
 def _branch_record(kind: str, operation: Operation, branch: str) -> str:
-    """Return the name of a branch's record; for main, that of the table from when there was one for a table.
+    """Return the name of a branch's record; main has the name from when a table had one record.
 
     Branches may have any name, of any length, and storage may ignore case: a digest tells them apart.
     """

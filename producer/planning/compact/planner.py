@@ -166,7 +166,6 @@ class CompactionPlanner:
     def _why_nothing(
         self, partitions: dict[PartitionKey | None, list[RewriteCandidate]], groups: list[RewriteFileGroup]
     ) -> str:
-        """Return why nothing is selected, with figures."""
         candidates = [candidate for files in partitions.values() for candidate in files]
         if not self.data_files:
             return "there are no data files"
