@@ -233,8 +233,9 @@ def connection_error(url: str, error: BaseException, *, what: str = "broker") ->
     text = " ".join(messages).lower()
     wrong, no_writes = _find(_DATES, text) or _find(_WRONG, text) or _missing_file(url, text), why_no_writes(error)
     cause = wrong or no_writes or _find(_AWAY, text) or _guess(url, text)
-    problem = "takes no writes" if no_writes else "does not answer"
-    return Refused(Reason.BROKER, f"The {what} at {redact(url)} {problem}: {cause} ({detail}).")
+    if no_writes:
+        return Refused(Reason.BROKER, f"The {what} at {redact(url)} takes no writes: {cause} ({detail}).")
+    return Refused(Reason.BROKER, f"The {what} at {redact(url)} does not answer: {cause} ({detail}).")
 
 
 def is_of_broker(error: BaseException) -> bool:
