@@ -123,9 +123,16 @@ class RoundStore:
         """Record how a commit goes on."""
         self.records.write(f"commit-{number}", note)
 
-    def delete_commit(self, number: int) -> None:
-        """Delete the record of a commit that came after the job's end."""
-        self.records.delete(f"commit-{number}")
+    def delete_settled_commits(self, number: int) -> None:
+        """Delete the records of settled commits after which no other began, or a record that is not found any more.
+
+        What is missing hides the records after it: none is deleted before one of a commit that may still happen.
+        """
+        notes = self.commits()
+        if number >= len(notes):
+            self.records.delete(f"commit-{number}")
+        while notes and notes.pop().settled:
+            self.records.delete(f"commit-{len(notes)}")
 
     def commits(self) -> list[CommitNote]:
         """Return the readable records of all commits that began."""
@@ -139,7 +146,7 @@ class RoundStore:
         """Delete every record of a plan with so many units."""
         map_parallel(self._clear_unit, range(units))
         for number in reversed(range(self.records.count("commit"))):
-            self.delete_commit(number)
+            self.records.delete(f"commit-{number}")
 
     def _clear_unit(self, unit: int) -> None:
         for number in reversed(range(self.records.count(f"attempt-{unit}"))):  # the first one leads to the others

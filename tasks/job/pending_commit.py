@@ -67,7 +67,7 @@ class PendingCommit:
         """Record the outcome: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
         if self.store.is_closed():  # else the record would stay for ever
-            self.records.delete_commit(self.number)
+            self.records.delete_settled_commits(self.number)
 
     def _update(self, **changes: object) -> None:
         self.note = self.note.model_copy(update=changes)

@@ -50,6 +50,14 @@ class CommitStateUnknown(IcefleetError):
     """
 
 
+class JobCancelled(Failed):
+    """The job was cancelled before its commit."""
+
+
+class JobClosed(Failed):
+    """Another committer has ended the job, or is about to."""
+
+
 @pause_gc()
 def commit(
     context: JobContext, plan: Plan, staged: Mapping[int, Staged], failed: int, settings: Settings
@@ -62,6 +70,7 @@ def commit(
     Raises:
         Conflict: The plan as a whole no longer fits the branch.
         Failed: The table was dropped or replaced, or all attempts lost the race.
+        JobCancelled, JobClosed: The job ends otherwise.
         CommitStateUnknown: The outcome is unknown.
     """
     rules = OPERATIONS[plan.request.operation].commit_rules(context, plan, staged)
@@ -126,9 +135,9 @@ class _Attempts:
         # Checked after the note: whoever ends the job looks for notes after it has closed the job, so that one of the
         # two sees the other.
         if self.context.store.is_cancelled():
-            raise Failed("The job was cancelled: nothing was committed.")
+            raise JobCancelled("The job was cancelled: nothing was committed.")
         if self.context.store.is_closed():
-            raise CommitFailedException("another committer is ending the job")
+            raise JobClosed("Another committer has ended the job: nothing was committed.")
         prepared: PreparedCommit
         if isinstance(change, MetadataChange):
             prepared = PreparedMetadataCommit(table, head, change)

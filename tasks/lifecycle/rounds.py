@@ -19,7 +19,7 @@ from producer.state.commit_history import report_from_history
 from producer.state.round_store import refusal
 from tasks.job.branch_head import round_snapshot
 from tasks.job.context import JobContext
-from tasks.lifecycle.commit import CommitStateUnknown, commit
+from tasks.lifecycle.commit import CommitStateUnknown, JobCancelled, JobClosed, commit
 from tasks.lifecycle.ending import close_job, end_job, raise_if_transient, reject_foreign_plan
 from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, conclude_report, report_of, sum_report
 
@@ -108,7 +108,12 @@ def _commit(
         raise
     except IcefleetError as error:
         raise_if_transient(error)
-        status = Status.CANCELLED if context.store.is_cancelled() else Status.FAILED
+        if isinstance(error, JobClosed):
+            if (known := context.conclusion()) is not None:
+                return close_job(context, known)
+            if context.store.latest_plan() is None:
+                return Ended(None)
+        status = Status.CANCELLED if isinstance(error, JobCancelled) else Status.FAILED
         return end_job(context, sum_report(plan, None, failures), plan, status, str(error))
     report = sum_report(plan, done, failures + done.failures)
     if done.paths_to_replan and not last:

@@ -14,6 +14,7 @@ from producer.iceberg import manifest_reader as manifests
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.job import Request, Status
 from producer.state.job_store import ROOT, JobStore
+from tasks.job.pending_commit import PendingCommit, has_pending_commit
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance
 from tasks.testing import StreamTable
@@ -177,6 +178,37 @@ class TestTwoCommitters:
         step = advance(jobs.context(request), jobs.settings)
         report = jobs.end(step)
         assert_converted(stream, report)
+
+    def test_a_committer_that_gives_up_does_not_hide_the_other(self, create: Create, jobs: Jobs) -> None:
+        """Its record is the first of both: if it were missing, the clean-up would delete what the other one commits."""
+        fill(create())
+        request = jobs.request()
+        step = jobs.start(request)
+        assert isinstance(step, Stage)
+        context = jobs.context(request)
+        first, second = (PendingCommit.begin(context.store, step.plan) for _ in range(2))
+        head = context.reload(step.plan).metadata.current_snapshot_id
+        assert head is not None
+        for pending in (first, second):
+            pending.begin_attempt(head, None)
+        context.store.close()
+        first.settle(happened=False)
+        assert has_pending_commit(context, step.plan)
+        second.settle(happened=False)
+        assert not has_pending_commit(context, step.plan)
+        assert context.store.at(step.plan).commits() == []
+
+    def test_a_committer_of_a_job_that_is_being_ended_stops_at_once(
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
+    ) -> None:
+        request = jobs.request()
+        jobs.start(request)
+        jobs.context(request).store.close()
+        step = advance(jobs.context(request), jobs.settings)
+        assert isinstance(step, Ended)
+        assert report_of(step).status is Status.FAILED
+        assert jobs.slept == []
+        assert unreferenced(stream.table) == set()
 
     def test_a_commit_that_happens_while_the_other_cancels_the_job(
         self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
