@@ -164,19 +164,21 @@ class Job:
             TimeoutError: The job has not ended in time; it goes on.
             Refused: The job is unknown, or Redis does not answer.
         """
-        with self._registry.refused():
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while True:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._registry.refused():
                 now = self._reachable_progress()
-                if progress is not None:
-                    progress(now)
-                if now.status.ended:
+            if progress is not None:
+                progress(now)
+            if now.status.ended:
+                with self._registry.refused():
                     return self._saved_report()
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimeoutError(f"{self.id} is still {now.status} after {timeout} s.")
-                if now.status is Status.QUEUED:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{self.id} is still {now.status} after {timeout} s.")
+            if now.status is Status.QUEUED:
+                with self._registry.refused():
                     self._enqueue_if_lost()
-                time.sleep(0.5)
+            time.sleep(0.5)
 
     def cancel(self) -> None:
         """Cancel the job: running units delete what they wrote, and nothing more is committed.
@@ -184,7 +186,7 @@ class Job:
         A commit that has begun may still happen; the report of :meth:`wait` says so.
 
         Raises:
-            Refused: The job is unknown, or Redis does not answer: the sentence says whether the job is cancelled then.
+            Refused: The job is unknown, or Redis does not answer: the job is cancelled if the sentence says so.
         """
         if self.report() is not None:
             return
@@ -226,8 +228,8 @@ class Job:
         """Return the job's progress, or that it is queued if Redis knows it and the table cannot be read from here."""
         try:
             return self.progress()
-        except Exception:  # clients of catalogs and storage raise errors of many kinds
-            if not self._registry.knows(self.id):
+        except Exception as error:  # clients of catalogs and storage raise errors of many kinds
+            if (isinstance(error, Refused) and error.reason is Reason.BROKER) or not self._registry.knows(self.id):
                 raise
             return Progress(Status.QUEUED, problem=self._registry.problem(self.id))
 

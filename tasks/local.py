@@ -53,6 +53,10 @@ def _exit(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+class _CallbackFailed(BaseException):
+    """The caller's own function has raised the error that this is made of; an error of the unit is tried again."""
+
+
 class LocalEngine:
     """Runs whole jobs here; registered as the entry point ``icefleet.engines: local``."""
 
@@ -85,6 +89,8 @@ class LocalEngine:
             except KeyboardInterrupt:
                 context.store.cancel()
                 interrupted = True
+            except _CallbackFailed as failed:
+                raise failed.args[0] from None
             try:
                 step = advance(context, self._settings)
             except Corrupt as error:
@@ -127,7 +133,10 @@ class LocalEngine:
         for done, number in enumerate(units, total - len(units)):
 
             def progress(files: int, of: int, done: int = done, label: str = labels[number]) -> None:
-                on_progress(done, total, f"{label}: {files}/{of} files")
+                try:
+                    on_progress(done, total, f"{label}: {files}/{of} files")
+                except Exception as error:
+                    raise _CallbackFailed(error) from error
 
             on_progress(done, total, labels[number])
             retrying(stage, context, plan, number, self._settings, progress)

@@ -174,7 +174,7 @@ def resume(job: str, as_json: bool) -> None:
     fleet = require_redis(Fleet())
     found = fleet.job(job)
     try:
-        with resumable(job) if fleet.settings.local else goes_on(fleet.settings, job):
+        with resumable(job) if fleet.settings.local else goes_on(fleet.settings, job, sent=False):
             found = found.resume()
     except JobInterrupted as interrupt:
         end(interrupt.report, as_json)

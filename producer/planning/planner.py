@@ -6,7 +6,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.common.errors import Reason, Refused
+from producer.common.errors import Corrupt, Reason, Refused
 from producer.iceberg.manifest_reader import pause_gc
 from producer.iceberg.pyiceberg_metadata import check_no_metadata_is_lost
 from producer.iceberg.table_properties import check_properties
@@ -23,6 +23,7 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
 
     Raises:
         Refused: There is no such branch, or it is a tag.
+        Corrupt: The table has no such snapshot.
     """
     ref = table.metadata.refs.get(branch)
     if ref is None:
@@ -32,7 +33,10 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
         raise Refused(Reason.UNKNOWN_BRANCH, f"There is no branch {branch!r}; the table has {known}.")
     if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
         raise Refused(Reason.UNKNOWN_BRANCH, f"{branch!r} is a tag: only branches can be committed to.")
-    return table.metadata.snapshot_by_id(ref.snapshot_id)
+    if (snapshot := table.metadata.snapshot_by_id(ref.snapshot_id)) is None:
+        name = ".".join(table.name())
+        raise Corrupt(f"The metadata of {name} lacks snapshot {ref.snapshot_id}, the head of branch {branch!r}.")
+    return snapshot
 
 
 def check_request(table: Table, request: Request) -> str | None:

@@ -153,8 +153,10 @@ def _struct(type_: StructType, source: pa.Field, mapped: Mapped, constants: Mapp
     projection = Projection(_columns(stored, list(source.type), mapped, constants))
 
     def convert(array: pa.Array) -> pa.Array:
+        mask = _mask(array)
         arrays = projection.arrays(array.field, len(array))
-        return pa.StructArray.from_arrays(arrays, fields=target, mask=_mask(array))
+        values = [_required(field, values, mask) for field, values in zip(stored, arrays, strict=True)]
+        return pa.StructArray.from_arrays(values, fields=target, mask=mask)
 
     return convert
 
@@ -168,13 +170,14 @@ def _list(type_: ListType, source: pa.Field, mapped: Mapped) -> Convert:
     target = arrow_type(type_)
 
     def convert(array: pa.Array) -> pa.Array:
-        if plain:
+        if plain and not (type_.element_required and array.null_count):
             offsets, start, length = _offsets(array)
             values = element(array.values.slice(start, length))
-        else:
+        else:  # the values of null lists are left out, too
             lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
             offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
             values = element(array.flatten())
+        values = _required(type_.element_field, values)
         return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
     return convert
@@ -190,9 +193,24 @@ def _map(type_: MapType, source: pa.Field, mapped: Mapped) -> Convert:
     def convert(array: pa.Array) -> pa.Array:
         offsets, start, length = _offsets(array)
         keys, items = key(array.keys.slice(start, length)), value(array.items.slice(start, length))
+        items = _required(type_.value_field, items)
         return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=_mask(array))
 
     return convert
+
+
+def _required(field: NestedField, values: pa.Array, outside: pa.Array | None = None) -> pa.Array:
+    """Return the values of a field; a required one has empty values, not nulls, where what is around it is null.
+
+    Raises:
+        ValueError: a required field has nulls elsewhere.
+    """
+    if not field.required or not values.null_count:
+        return values
+    if outside is None or pc.any(pc.and_not(values.is_null(), outside)).as_py():
+        raise ValueError(f"has nulls in {field.name} ({field.field_id}), for which the table requires values")
+    empty = pa.array([None], pa.struct([pa.field("", values.type, nullable=False)])).field(0)[0]
+    return pc.coalesce(values, empty)
 
 
 def _below(mapped: Mapped, field_id: int) -> Mapped:

@@ -75,6 +75,22 @@ def test_an_interrupt_from_the_keyboard_ends_the_job_and_reaches_the_program(cre
     assert unreferenced(stream.table) == set()
 
 
+def test_an_error_of_the_callers_progress_is_no_error_of_the_unit(create: Create, jobs: Jobs) -> None:
+    """It was tried again, and the unit counted as failed."""
+    stream = create()
+    fill(stream)
+    request = jobs.request()
+
+    def fail(done: int, units: int, detail: str) -> None:
+        if "files" in detail:
+            raise ValueError("boo")
+
+    with pytest.raises(ValueError, match="boo"):
+        LocalEngine(jobs.settings).run(request, fail)
+    assert LocalEngine(jobs.settings).run(request).status is Status.COMMITTED
+    assert unreferenced(stream.table) == set()
+
+
 def test_a_job_that_another_process_ends_with_nothing(create: Create, jobs: Jobs) -> None:
     """No report of it is kept, and it is not said to have done anything."""
     stream = create()

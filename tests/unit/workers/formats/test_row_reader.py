@@ -54,6 +54,11 @@ LEAVES: tuple[IcebergType, ...] = (
 UTC = datetime.UTC
 
 
+def identified(name: str, field_id: int, type_: pa.DataType | None = None) -> pa.Field:
+    """A field of a file, of numbers by default."""
+    return pa.field(name, type_ or pa.int64(), metadata={"PARQUET:field_id": str(field_id)})
+
+
 @dataclass
 class Evolving:
     """A schema and what it became; field ids are given out as they are needed."""
@@ -322,9 +327,68 @@ class TestColumns:
         reader = RowReader(PyArrowFileIO(), schema, None, 1 << 20)
         assert [row["v"] for row in read(reader, file, deleted=np.array([0]))] == rows[1:]
 
+    @pytest.mark.parametrize(
+        ("type_", "arrow", "value"),
+        [
+            (LongType(), pa.int64(), 5),
+            (BooleanType(), pa.bool_(), True),
+            (StringType(), pa.string(), "x"),
+            (UUIDType(), pa.binary(16), b"u" * 16),
+            (DecimalType(9, 2), pa.decimal128(9, 2), Decimal("1.50")),
+            (TimestampType(), pa.timestamp("us"), datetime.datetime(2026, 1, 2, 3, 4, 5, 6)),
+            (
+                ListType(4, LongType(), element_required=True),
+                pa.list_(identified("element", 4)),
+                [1, 2],
+            ),
+            (
+                StructType(NestedField(4, "x", LongType(), required=True)),
+                pa.struct([identified("x", 4)]),
+                {"x": 7},
+            ),
+        ],
+        ids=lambda value: str(value) if isinstance(value, IcebergType) else "",
+    )
+    def test_required_fields_of_structs_that_are_null(
+        self, tmp_path: Path, type_: IcebergType, arrow: pa.DataType, value: object
+    ) -> None:
+        """The file does not know that they are required."""
+        inner = pa.struct([identified("must", 2, arrow)])
+        rows = [{"must": value}, None, {"must": value}]
+        file = written(tmp_path / "a.parquet", table_of(s=pa.array(rows, inner)))
+        schema = Schema(NestedField(1, "s", StructType(NestedField(2, "must", type_, required=True)), required=False))
+        reader = RowReader(PyArrowFileIO(), schema, None, 1 << 20)
+        [batch] = reader.read(FileSplit(file))
+        assert batch.column(0).to_pylist() == rows
+        with pq.ParquetWriter(tmp_path / "b.parquet", reader.schema) as writer:
+            writer.write_batch(batch)
+        assert pq.read_table(tmp_path / "b.parquet")["s"].to_pylist() == rows
+
 
 class TestRefusals:
     """Files that cannot be rows of the table."""
+
+    @pytest.mark.parametrize(
+        ("arrow", "rows", "type_"),
+        [
+            (pa.list_(pa.int64()), [[1], [2, None]], ListType(2, LongType(), element_required=True)),
+            (pa.struct([("x", pa.int64())]), [{"x": None}], StructType(NestedField(2, "x", LongType(), required=True))),
+            (
+                pa.map_(pa.string(), pa.int64()),
+                [[("a", None)]],
+                MapType(2, StringType(), 3, LongType(), value_required=True),
+            ),
+        ],
+        ids=["list", "struct", "map"],
+    )
+    def test_nulls_in_a_required_field(
+        self, tmp_path: Path, arrow: pa.DataType, rows: list[Any], type_: IcebergType
+    ) -> None:
+        schema = Schema(NestedField(1, "v", type_, required=False))
+        mapping = create_mapping_from_schema(schema)
+        file = written(tmp_path / "a.parquet", pa.table({"v": pa.array(rows, arrow)}))
+        with pytest.raises(CorruptFile, match=rf"{tmp_path}.*has nulls in \w+ \([23]\), for which the table requires"):
+            list(RowReader(PyArrowFileIO(), schema, mapping, 1 << 20).read(FileSplit(file)))
 
     def test_a_missing_required_column(self, tmp_path: Path) -> None:
         file = written(tmp_path / "a.parquet", table_of(id=pa.array([1])))

@@ -665,6 +665,16 @@ class TestTables:
             planned(stream, branch="v1")
         assert refused.value.reason == Reason.UNKNOWN_BRANCH
 
+    def test_a_branch_without_its_snapshot_is_corrupt(self, stream: StreamTable) -> None:
+        """It is no empty table."""
+        stream.append(rows(1))
+        path = Path(stream.table.metadata_location.removeprefix("file://"))
+        metadata = json.loads(path.read_text())
+        metadata["refs"]["main"]["snapshot-id"] = metadata["current-snapshot-id"] = 5
+        path.write_text(json.dumps(metadata))
+        with pytest.raises(Corrupt, match="lacks snapshot 5, the head of branch 'main'"):
+            planned(stream)
+
     def test_a_filter_is_checked_where_there_is_nothing_to_do(self, stream: StreamTable) -> None:
         with pytest.raises(Refused, match="does not partition"):
             check_request(stream.table, Request.new("db.t", where="id = 1"))
