@@ -203,7 +203,7 @@ def test_a_job_that_is_tried_again_says_why(fleet: Fleet, stream: StreamTable, m
     registry.enqueue(request)
     Messenger(fleet.settings).plan(request)
     fleet.run()
-    error = "OSError: [Errno 28] No space left on device: '/lake/record.json'"
+    error = "OSError: [Errno 28] No space left on device: '/lake/record.json': this disk is full: free some space"
     assert seen == [("queued", None), *[("queued", f"tried again: {error}")] * 2]
     report = registry.report(request.job)
     assert report is not None
