@@ -225,7 +225,7 @@ def _proceed(request: Request, step: Step) -> str:
             Messenger(settings).commit(request.job, plan.location)
             return "all staged"
         case Waiting():
-            raise Waits("waits for its units")
+            raise Waits("waits for its units, or for a commit that another committer has begun")
         case Ended(report) if report is not None:
             registry = JobRegistry(settings)
             if not registry:
