@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import redis
 
 from producer import Fleet, Settings
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Reason, Refused
-from producer.job import Job
+from producer.job import Job, Progress
 from producer.model.job import Report, Request, Status
 from producer.state.job_store import JobStore
 
@@ -157,3 +158,13 @@ def test_waiting_without_storage(known: bool, monkeypatch: pytest.MonkeyPatch) -
     else:
         with pytest.raises(OSError, match="no answer"):
             job.wait(10)
+
+
+def test_errors_of_the_callers_own_redis_stay_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "_reachable_progress", lambda _: Progress(Status.STAGING))
+
+    def ask(_: Progress) -> None:
+        raise redis.exceptions.ConnectionError("their own")
+
+    with pytest.raises(redis.exceptions.ConnectionError, match="their own"):
+        Fleet(NOWHERE).job("convert:default:db.t:20260101T000000-00000000").wait(progress=ask)

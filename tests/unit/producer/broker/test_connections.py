@@ -82,3 +82,9 @@ def test_a_hint_fits_the_broker(url: str, text: str, says: str) -> None:
 def test_waiting_does_not_mend_a_wrong_address() -> None:
     for problem in (OSError("invalid username-password pair"), KeyError("No such transport: x"), ImportError(name="x")):
         assert not is_away(connection_error("redis://h/0", problem))
+
+
+def test_a_file_without_a_certificate_is_not_waited_for() -> None:
+    error = connection_error("rediss://h/0", OSError("[X509: NO_CERTIFICATE_OR_CRL_FOUND] no certificate or crl found"))
+    assert "the file that ssl_ca_certs names holds no certificate in PEM" in str(error)
+    assert not is_away(error)
