@@ -25,8 +25,8 @@ _WARN_SECONDS: Final = 60.0
 class Deliveries(redis.QoS):
     """The deliveries that a worker has not acknowledged.
 
-    A delivery that Redis does not let it acknowledge makes room for the next one all the same, or the worker would take
-    no other message. Redis keeps it, and it is delivered again: heartbeats recover what no worker holds.
+    A delivery that cannot be acknowledged makes room for the next one all the same, or the worker would take no other
+    message. Redis keeps it, and it is delivered again: heartbeats recover what no worker holds.
     """
 
     def ack(self, delivery_tag: str) -> None:
@@ -47,8 +47,11 @@ class Deliveries(redis.QoS):
 
     def _settle(self, settle: Callable[..., None], delivery_tag: str, *arguments: bool) -> None:
         try:
-            settle(delivery_tag, *arguments)
-        except exceptions.ResponseError as error:
+            try:
+                settle(delivery_tag, *arguments)
+            except (exceptions.TimeoutError, exceptions.ConnectionError):  # closes that connection
+                settle(delivery_tag, *arguments)
+        except exceptions.RedisError as error:
             log.warning("A message is not acknowledged, and will be delivered again: %s", error)
             virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
 

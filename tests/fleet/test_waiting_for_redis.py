@@ -194,7 +194,8 @@ def test_a_worker_that_waits_stops_when_asked(redis_installed: None, tmp_path: P
         assert fleet.processes.ended("committer", 20) == 0
 
 
-def test_connections_that_die_silently(redis_installed: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", [False, True], ids=["between two messages", "before an acknowledgement"])
+def test_connections_that_die_silently(redis_installed: None, tmp_path: Path, busy: bool) -> None:
     """As when the host of Redis loses power: nothing comes back, and nothing says so."""
     with LocalFleet(tmp_path, spark=False, **SMALL, sweep_seconds=1) as fleet:
         fleet.start_redis()
@@ -207,7 +208,15 @@ def test_connections_that_die_silently(redis_installed: None, tmp_path: Path) ->
             ICEFLEET_BROKER_URL=f"redis://127.0.0.1:{port}/0",
         )
         swept(fleet)
+        children = list(descendants(fleet.processes.running["committer"].pid)) if busy else []
+        for child in children:
+            child.suspend()
+        if busy:
+            received = fleet.processes.log("committer").read_text().count("] received")
+            said(fleet, "committer", "] received", received + 1)
         for connection in descendants(fleet.processes.running["proxy"].pid):
             connection.suspend()
+        for child in children:
+            child.resume()
         swept(fleet)
         swept(fleet)

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.spark
 
 
 SCRIPT = """
+import socket
+import struct
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +36,18 @@ from workers.runtime import session
 
 def pool():
     return pa.RecordBatch.from_pydict({"pool": [pa.default_memory_pool().backend_name]})
+
+
+def resets_what_it_reads():
+    def reset():
+        accepted, _ = server.accept()
+        accepted.recv(1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+
+    server = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=reset, daemon=True).start()
+    return socket.create_connection(server.getsockname())
 
 
 folder = Path(sys.argv[1])
@@ -50,8 +65,12 @@ assert case.check(spark).new_positions == 1
 assert (kept / "spark.log").exists()
 
 print("killed", file=sys.stderr, flush=True)
-spark.sparkContext._gateway.proc.kill()
-spark.sparkContext._gateway.proc.wait()
+gateway = spark.sparkContext._gateway
+gateway.proc.kill()
+gateway.proc.wait()
+connection = gateway._gateway_client.get_thread_connection()
+connection.socket = resets_what_it_reads()  # as one that ends while it reads does, and Py4J logs that
+connection.stream = connection.socket.makefile("rb")
 (folder / case.outputs()[0]).unlink()
 again = session.session(SMALL, spill)
 assert again is not spark

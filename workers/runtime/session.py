@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
@@ -271,10 +271,20 @@ def _alive(current: _Current) -> bool:
     from py4j.protocol import Py4JError
 
     try:
+        if _has_ended(current.spark.sparkContext._gateway):
+            return False
         # The JVM refuses when its context is stopped, and cannot spill when systemd-tmpfiles has deleted its folder.
         return bool(current.spark.sparkContext.defaultParallelism) and any(current.folder.glob("blockmgr-*"))
     except (Py4JError, OSError, AttributeError):
         return False
+
+
+def _has_ended(gateway: Any) -> bool:
+    """Return whether a JVM has ended; closes its connections then, since Py4J logs a traceback of one that breaks."""
+    ended = gateway.proc.poll() is not None
+    if ended:
+        gateway.close()
+    return ended
 
 
 @cache
