@@ -33,6 +33,22 @@ os.environ |= {
 }
 
 
+#: The port of the S3 server of this process's tests, and the one after it: catalogs are configured before it starts.
+OBJECT_STORE_PORT = 20_000 + 2 * (os.getpid() % 10_000)
+for _name, _io in (("LAKE", {}), ("LAKE-ARROW", {"PY_IO_IMPL": "pyiceberg.io.pyarrow.PyArrowFileIO"})):
+    _catalog = {
+        "TYPE": "sql",
+        "URI": f"sqlite:///{_FOLDER}/lake.db",
+        "WAREHOUSE": "s3://lake/warehouse",
+        "S3__ENDPOINT": f"http://127.0.0.1:{OBJECT_STORE_PORT}",
+        "S3__ACCESS_KEY_ID": "key",
+        "S3__SECRET_ACCESS_KEY": "secret",
+        "S3__REGION": "us-east-1",
+        **_io,
+    }
+    os.environ |= {f"PYICEBERG_CATALOG__{_name}__{key}": value for key, value in _catalog.items()}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first, and those of fleets, which mostly wait, beside files that compute.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 import pydantic
@@ -19,6 +20,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationError,
 )
+from pyiceberg.io import PY_IO_IMPL, FileIO
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.config import Config
@@ -27,6 +29,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_default
+from producer.storage.object_store_io import IMPLEMENTATION, ObjectStoreFileIO
 
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
@@ -49,7 +52,9 @@ def open_catalog(name: str) -> Catalog:
             not answer.
     """
     try:
-        return load_catalog(name)
+        catalog = load_catalog(name)
+        catalog.properties.setdefault(PY_IO_IMPL, IMPLEMENTATION)
+        return catalog
     except (NotInstalledError, ImportError) as error:
         hint = f"a package that it needs is not installed here ({first_line(error)})"
         raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint}.") from error
@@ -73,6 +78,8 @@ def open_table(catalog: str, table: str) -> Table:
     try:
         loaded = _load(opened, table)
         register_secrets(loaded.io.properties)  # may hold credentials that the catalog vends
+        if isinstance(loaded.io, ObjectStoreFileIO):
+            loaded.io.renew_with(partial(_load_io, catalog, table))
         return loaded
     except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
         raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
@@ -110,6 +117,13 @@ def open_table(catalog: str, table: str) -> Table:
 def _load(catalog: Catalog, table: str) -> Table:
     """Load a table; try again if its metadata file is missing, because a concurrent commit may have deleted it."""
     return catalog.load_table(table)
+
+
+def _load_io(catalog: str, table: str) -> FileIO:
+    """Return a table's file access with the credentials that the catalog has for it now."""
+    io = open_catalog(catalog).load_table(table).io
+    register_secrets(io.properties)
+    return io
 
 
 def table_names(catalog: Catalog) -> Iterator[str]:

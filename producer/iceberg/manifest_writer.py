@@ -24,12 +24,12 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import PrimitiveType, UUIDType
 
-from producer.common.storage import write_file
 from producer.iceberg.avro import AvroWriter
 from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS, manifest_entry_schema
 from producer.iceberg.manifest_reader import first_row_id
 from producer.iceberg.partitions import PartitionKey, partition_key, partition_type, source_schema
 from producer.iceberg.table_properties import manifest_codec, manifest_size
+from producer.storage.files import write_file
 
 _FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
 

@@ -14,12 +14,12 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from producer.common.errors import Conflict, Reason, Refused
 from producer.common.sizes import count_text
-from producer.common.storage import delete_in_order
 from producer.iceberg.manifest_entry import LiveFile, NewFile, added_entry, deleted_entry, existing_entry
 from producer.iceberg.manifest_reader import ManifestCache, read_manifest_list, read_manifests
 from producer.iceberg.manifest_writer import write_manifest_list, write_manifests
 from producer.iceberg.pyiceberg_metadata import next_row_id
 from producer.iceberg.snapshots import PendingSnapshot, summarize
+from producer.storage.files import delete_in_order
 
 #: Positions of the counts of files and rows in the record of a manifest, which are optional in version 1.
 _COUNTS: Final = tuple(

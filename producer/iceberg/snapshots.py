@@ -25,10 +25,10 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
-from producer.common.storage import delete_in_order
 from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS
 from producer.iceberg.partitions import PartitionKey
 from producer.iceberg.pyiceberg_metadata import enable_version_3
+from producer.storage.files import delete_in_order
 
 _CONTENT_SIZE: Final = DATA_FILE_POSITIONS["content_size_in_bytes"]
 

@@ -15,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from producer.common.errors import Reason, Refused
-from producer.common.storage import LOCATION_PROPERTIES
+from producer.storage.locations import LOCATION_PROPERTIES
 
 MANIFEST_CODEC: Final = "write.manifest.compression-codec"
 MANIFEST_LEVEL: Final = "write.manifest.compression-level"

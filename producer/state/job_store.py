@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from itertools import product
 from typing import Final
@@ -21,12 +22,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from producer.common.errors import Corrupt, IcefleetError, Newer
-from producer.common.storage import map_parallel
 from producer.model.job import Operation, Report, Request
 from producer.model.plan import Plan, Unit
 from producer.model.staged import PlanNote
 from producer.state.records import Records
 from producer.state.round_store import RoundStore
+from producer.storage.files import delete_files, map_parallel
 
 ROOT: Final = "_icefleet"
 
@@ -45,6 +46,12 @@ class JobStore:
         self._table = Records(io, f"{self.location}/{ROOT}")
         self._job = self._table.subfolder(token)
 
+    def snapshot(self) -> JobStore:
+        """Return the records as they are now: on object stores one request tells which of the job's own exist."""
+        store = copy(self)
+        store._job = self._job.snapshot()
+        return store
+
     def cancel(self) -> None:
         """Ask every process that works on the job to stop."""
         self._job.write("cancelled", Request(job="", table=""))
@@ -59,11 +66,13 @@ class JobStore:
 
     def is_closed(self) -> bool:
         """Return whether the job is closed or its records are deleted: nothing more is committed."""
-        return self._job.exists("closing") or not self._job.exists("plan-0")
+        job = self._job.snapshot()
+        return job.exists("closing") or not job.exists("plan-0")
 
     def is_stopped(self) -> bool:
         """Return whether no process works on the job any more: it is cancelled, closed, or its records are deleted."""
-        return self.is_cancelled() or self.is_closed()
+        job = self._job.snapshot()
+        return job.exists("cancelled") or job.exists("closing") or not job.exists("plan-0")
 
     def conclude(self, report: Report) -> None:
         """Record the job's report before its records are deleted; an interrupted clean-up goes on from it."""
@@ -188,9 +197,13 @@ class JobStore:
 
     def clear(self) -> None:
         """Delete every record but the conclusion, the plans last: an interrupted clean-up goes on from them."""
-        rounds = self._rounds()
-        for folder, units in reversed(self.folders()):
+        recorded = self.snapshot()
+        rounds = recorded._rounds()
+        for folder, units in reversed(recorded.folders()):
             folder.clear(units)
+        if (listed := recorded._job.listed) is not None:
+            delete_files(self.io, (path for path in listed if not path.endswith("/conclusion.json")))
+            return
         for round_ in reversed(range(rounds)):
             for number in reversed(range(self._job.count(f"planner-{round_}"))):
                 self._job.delete(f"planner-{round_}-{number}")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
 from pyiceberg.io import FileIO
 
 from producer.common.errors import Corrupt
-from producer.common.storage import delete_if_exists, write_file
 from producer.model.codec import decode, encode
 from producer.model.job import Value
 from producer.model.staged import Claim
+from producer.storage.files import create_file, delete_if_exists, list_folder, write_file
 
 V = TypeVar("V", bound=Value)
 C = TypeVar("C", bound=Claim)
@@ -31,6 +31,13 @@ class Records:
     io: FileIO
     #: The folder, without a slash at its end.
     base: str
+    #: The paths that exist, where the folder was listed: what is not among them is not asked for.
+    listed: frozenset[str] | None = None
+
+    def snapshot(self) -> Self:
+        """Return the records as their folder is now: on object stores one request tells which of them exist."""
+        found = list_folder(self.io, self.base)
+        return self if found is None else replace(self, listed=frozenset(found))
 
     def subfolder(self, name: str) -> Self:
         """Return the records of a folder in this one."""
@@ -67,19 +74,27 @@ class Records:
 
     def exists(self, name: str) -> bool:
         """Return whether a record exists, readable or not."""
-        return self.io.new_input(self._path(name)).exists()
+        path = self._path(name)
+        return self.io.new_input(path).exists() if self.listed is None else path in self.listed
 
     def delete(self, name: str) -> None:
         """Delete a record if it exists."""
         delete_if_exists(self.io, self._path(name))
 
     def claim(self, name: str, value: C) -> bool:
-        """Write a record unless one of its name exists; return False if another process has the name."""
+        """Write a record unless one of its name exists; return False if another process has the name.
+
+        One step where the storage has it; elsewhere two processes that claim at the same time may both lose.
+        """
+        contents = encode(value).encode()
+        if create_file(self.io, self._path(name), contents):
+            return True
+        now = replace(self, listed=None)
         with suppress(Corrupt):  # its writer died while it wrote
-            if self.load(name, type(value)) is not None:
+            if now.load(name, type(value)) is not None:
                 return False
         self.write(name, value)
-        written = self.read(name, type(value))
+        written = now.read(name, type(value))
         return written is not None and written.token == value.token
 
     def append(self, name: str, value: C) -> int:
@@ -107,6 +122,8 @@ class Records:
 
     def _read_once(self, name: str, kind: type[V]) -> V | None:
         path = self._path(name)
+        if self.listed is not None and path not in self.listed:
+            return None
         try:
             with self.io.new_input(path).open(seekable=False) as stream:
                 text = stream.read()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
 from producer.common.errors import Corrupt
-from producer.common.storage import map_parallel
 from producer.model.job import Failure
 from producer.model.plan import Unit, UnitHeader
 from producer.model.staged import Attempt, CommitNote, Staged
 from producer.state.records import Records
+from producer.storage.files import delete_files, map_parallel
+
+#: A listing has 1,000 names a page, about three for each unit.
+_LISTED_UNITS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,10 @@ class RoundStore:
     """The records in the folder of one plan; each method takes one or a few storage operations."""
 
     records: Records
+
+    def snapshot(self, units: int = 0) -> RoundStore:
+        """Return the records as they are now; without a listing where a plan has so many units that it costs more."""
+        return RoundStore(self.records.snapshot()) if units <= _LISTED_UNITS else self
 
     def write_unit(self, unit: Unit) -> None:
         """Write a unit with its files."""
@@ -106,13 +114,15 @@ class RoundStore:
 
     def outcomes(self, units: Sequence[UnitHeader]) -> dict[int, Staged | Failure]:
         """Return how the units that have ended did, by number; refused ones count as failed."""
-        found = map_parallel(lambda unit: refusal(unit) or self.outcome(unit.number), units)
+        recorded = self.snapshot()
+        found = map_parallel(lambda unit: refusal(unit) or recorded.outcome(unit.number), units)
         return {unit.number: outcome for unit, outcome in zip(units, found, strict=True) if outcome is not None}
 
     def pending(self, units: Sequence[UnitHeader]) -> Iterator[int]:
         """Yield units that have not ended, the last first: while a job runs, the first look usually finds one."""
+        recorded = self.snapshot(len(units))
         for unit in reversed(units):
-            if unit.refused is None and self.outcome(unit.number) is None:
+            if unit.refused is None and recorded.outcome(unit.number) is None:
                 yield unit.number
 
     def claim_commit(self, note: CommitNote) -> int:
@@ -144,6 +154,9 @@ class RoundStore:
 
     def clear(self, units: int) -> None:
         """Delete every record of a plan with so many units."""
+        if (listed := self.records.snapshot().listed) is not None:
+            delete_files(self.records.io, listed)
+            return
         map_parallel(self._clear_unit, range(units))
         for number in reversed(range(self.records.count("commit"))):
             self.records.delete(f"commit-{number}")

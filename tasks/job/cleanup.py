@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Reason, Refused
-from producer.common.storage import map_parallel
 from producer.iceberg.catalog import open_table
 from producer.iceberg.manifest_reader import pause_gc, read_manifest_list, read_manifests
 from producer.iceberg.snapshot_producer import metadata_files
@@ -17,6 +16,7 @@ from producer.model.plan import Plan
 from producer.model.staged import Attempt, Staged
 from producer.state.commit_history import snapshots_of
 from producer.state.round_store import RoundStore
+from producer.storage.files import map_parallel
 from tasks.job.branch_head import added_files, round_snapshot
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import merged_vectors_path
@@ -34,9 +34,10 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
     """
     store = context.store
     store.close()
+    store = store.snapshot()
     plans, wrong = store.all_plans()
     uncommitted = _UncommittedFiles(context, plans)
-    folders = store.folders()
+    folders = [(folder.snapshot(), units) for folder, units in store.folders()]
     for plan in plans:
         _, unread = store.at(plan).all_commits()
         # It may be the note of a commit that is about to happen, unless this round or a later one is committed.
@@ -47,12 +48,13 @@ def clean_up(context: JobContext) -> tuple[str, ...]:
         written = map_parallel(partial(_written_paths, folder), range(units))
         uncommitted.delete(path for paths, _ in written for path in paths)
         wrong += [sentence for _, unread in written for sentence in unread]
-        map_parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
+        if folder.records.listed is None:  # else all records of the folder are deleted together
+            map_parallel(partial(_clear_journals, folder), range(units))  # last: they lead to the files
     for plan in plans:
         for note in store.at(plan).commits():
             for name, snapshot_id in note.snapshots.items():
                 uncommitted.delete_commit(plan, name, snapshot_id)
-    store.clear()
+    context.store.clear()
     return tuple(dict.fromkeys([*uncommitted.wrong, *wrong]))
 
 
@@ -203,4 +205,6 @@ def _clear_journals(folder: RoundStore, unit: int) -> None:
 
 def _journal(folder: RoundStore, attempt: Attempt) -> Journal | None:
     # The attempt determines the path: the path in the record may lead anywhere.
-    return Journal(folder.records.io, folder.journal(attempt)) if attempt.journal is not None else None
+    if attempt.journal is None:
+        return None
+    return Journal(folder.records.io, folder.journal(attempt), folder.records.listed)

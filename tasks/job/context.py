@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Failed, OutsideTable, Reason, Refused
-from producer.common.storage import FencedFileIO, TableLocations, delete_files, delete_in_order
 from producer.iceberg.catalog import open_catalog, open_table
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.model.job import JobId, Report, Request
 from producer.model.plan import Plan, Unit
 from producer.planning.planner import branch_head
 from producer.state.job_store import ROOT, JobStore, branches_of
+from producer.storage.files import delete_files, delete_in_order
+from producer.storage.locations import FencedFileIO, TableLocations
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class JobContext:
         # Dropped or replaced since, or the message is wrong: then no plan of this job lies there.
         io, locations = load_file_io(dict(open_catalog(name.catalog).properties), location), TableLocations.at(location)
         return cls(job, name, JobStore(FencedFileIO(io, locations), location, name.token), locations, at_table=False)
+
+    def snapshot(self) -> JobContext:
+        """Return the job with its records as they are now, for several questions at once."""
+        return replace(self, store=self.store.snapshot())
 
     def owns(self, path: str) -> bool:
         """Return whether a file can be one that was written for this job: its name carries the job's token."""

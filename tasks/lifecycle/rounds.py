@@ -33,11 +33,12 @@ def begin(request: Request, settings: Settings) -> Step:
         if not name.matches(request):
             reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
             return Ended(report_of(request, Status.REFUSED, reason=reason))
-        if (report := context.conclusion()) is not None:
+        recorded = context.snapshot()
+        if (report := recorded.conclusion()) is not None:
             return close_job(context, report)
-        if (latest := context.store.latest_plan()) is not None:
+        if (latest := recorded.store.latest_plan()) is not None:
             return reject_foreign_plan(context, latest) or _stage(context, latest)
-        if context.store.is_cancelled():
+        if recorded.store.is_cancelled():
             report = report_of(request, Status.CANCELLED, reason="The job was cancelled in the queue.")
             return close_job(context, report)
         return _plan(context, request, settings)
@@ -63,16 +64,17 @@ def advance(context: JobContext, settings: Settings) -> Step:
     Raises:
         Corrupt: A record that the job cannot go on without cannot be read.
     """
-    if (report := context.conclusion()) is not None:  # a process died during the clean-up
+    recorded = context.snapshot()
+    if (report := recorded.conclusion()) is not None:  # a process died during the clean-up
         return close_job(context, report)
-    plan = context.store.latest_plan()
+    plan = recorded.store.latest_plan()
     if plan is None:
         context.store.load_plan(0)
         context.store.load_conclusion()
         return Ended(None)
     if (refused := reject_foreign_plan(context, plan)) is not None:
         return refused
-    if context.store.is_cancelled() and not _has_committed(context, plan):
+    if recorded.store.is_cancelled() and not _has_committed(context, plan):
         return end_job(context, sum_report(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
     outcomes = context.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):

@@ -66,7 +66,7 @@ def stage(
         raise OutsideTable(objection)
     if store.is_stopped():
         return None
-    records = store.at(plan)
+    records = store.at(plan).snapshot(len(plan.units))
     if (outcome := records.outcome(number)) is not None:
         return outcome
     header = next((unit for unit in plan.units if unit.number == number), None)

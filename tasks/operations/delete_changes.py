@@ -9,9 +9,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
-from producer.common.storage import map_parallel
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import VectorRef
+from producer.storage.files import map_parallel
 from tasks.job.branch_head import BranchHead, Reach, added_files, reach_of
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector

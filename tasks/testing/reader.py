@@ -30,7 +30,7 @@ def read_rows(table: Table | str, snapshot_id: int | None = None) -> pa.Table:
     with tempfile.TemporaryDirectory() as folder:
         if snapshot_id is not None:
             location = _at_snapshot(location, snapshot_id, Path(folder))
-        session = open_session(location, "t", {})
+        session = open_session(location, "t", {} if isinstance(table, str) else _properties(table))
         return cast(pa.Table, session.sql("select * from t").to_arrow_table())
 
 
@@ -98,3 +98,9 @@ class Checksum:
         query = f'select count(*) as n, sum(cast(xxhash64({hashed}) as decimal(38, 0))) as hashes from "{table}"'
         (row,) = context.sql(query).to_arrow_table().to_pylist()
         return cls(row["n"], int(row["hashes"] or 0))
+
+
+def _properties(table: Table) -> dict[str, str]:
+    """Return how the reader reaches the table's storage."""
+    virtual = table.io.properties.get("s3.force-virtual-addressing", "false")
+    return {**table.io.properties, "s3.path-style-access": str(virtual != "true").lower()}

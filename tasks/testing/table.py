@@ -74,6 +74,7 @@ class StreamTable(TableWriter):
         spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         format_version: int = 2,
         properties: Mapping[str, str] | None = None,
+        location: str | None = None,
     ) -> StreamTable:
         """Create an empty table, and its namespace if it is missing. Field ids are assigned anew, from 1.
 
@@ -87,6 +88,7 @@ class StreamTable(TableWriter):
             identifier,
             schema,
             partition_spec=spec,
+            location=location,
             properties={**(properties or {}), TableProperties.FORMAT_VERSION: str(format_version)},
         )
         return cls(catalog, identifier)

@@ -12,7 +12,7 @@ from tests.support.repository import REPOSITORY
 
 #: The rooms of each package, from the ground up; "" is what lies in no room. A room imports those before it.
 ROOMS: dict[str, tuple[str, ...]] = {
-    "producer": ("common", "model", "iceberg", "state", "planning", "broker", "", "cli"),
+    "producer": ("common", "model", "storage", "iceberg", "state", "planning", "broker", "", "cli"),
     "tasks": ("messaging", "job", "operations", "lifecycle", "", "commands", "testing", "demo"),
     "workers": ("runtime", "model", "arrow", "formats", "deletes", "sorting", "operations", ""),
 }

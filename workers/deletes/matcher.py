@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import and_, attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from workers.deletes.key_index import ROW_BYTES, KeyIndex, read_part, write_inde
 from workers.deletes.position_runs import PositionRuns, PositionRunWriter, write_runs
 from workers.formats.key_reader import KeyReader
 from workers.model.delete_set import ContentFile, DeleteSet, EqualityDeletes, FileSplit
+from workers.runtime.bulk_io import opened_soon
 from workers.runtime.context import UnitContext
 from workers.runtime.machine import trim_memory
 from workers.runtime.parallel import balance, coalesce_batches, read_in_tasks, run_tasks
@@ -166,12 +167,12 @@ class _Matcher:
         frame = read_in_tasks(self.context, len(tasks), schema, read).select("seq", *group)
         return frame.groupBy(*group).agg(f.max("seq").alias("seq")) if self.deletes.repeats else frame
 
-    def _candidates(self, splits: Iterable[FileSplit]) -> Iterator[pa.RecordBatch]:
+    def _candidates(self, splits: Sequence[FileSplit]) -> Iterator[pa.RecordBatch]:
         """Yield the candidates of splits. Row groups go by statistics, rows by the filter."""
         keys = KeyFilter.open(self.deletes.filter)
         own = [("hash", pa.uint64()), ("file", pa.int32()), ("pos", pa.int64())]
         schema = pa.schema([*own, *arrow_schema(self.reader.columns)])
-        for split in splits:
+        for split in opened_soon(self.reader.io, splits, attrgetter("path")):
             file = split.file
             for batch in self.context.cancellation.until_set(self.reader.read(split, bounds=self.deletes.bounds)):
                 hashes = key_hashes(self.is_global, file, batch.columns)

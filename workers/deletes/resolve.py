@@ -22,6 +22,7 @@ from workers.formats.format_model import Positions
 from workers.formats.position_deletes import read_position_deletes
 from workers.formats.puffin import read_vector
 from workers.model.delete_set import ContentFile, DeleteSet
+from workers.runtime.bulk_io import opened_soon
 from workers.runtime.context import UnitContext
 from workers.runtime.parallel import run_tasks
 
@@ -112,7 +113,7 @@ class DeleteResolver:
 
         def work(task: int) -> Iterator[PositionRuns]:
             with PositionRunWriter(scratch / f"earlier-{task}.positions") as writer:
-                for number, file in files[task::tasks]:
+                for number, file in opened_soon(io, files[task::tasks], lambda item: item[1].path):
                     names = _read_positions(io, file, by_scope[file.scope], writer)
                     (scratch / _NAMED.format(number)).write_text(json.dumps(sorted(names)))
                 yield writer.close()

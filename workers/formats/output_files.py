@@ -45,6 +45,8 @@ class Journal:
     io: FileIO
     #: The prefix of the notes' own paths; no other attempt uses it.
     base: str
+    #: The paths of all notes, if they were listed.
+    listed: frozenset[str] | None = None
 
     def note(self, task: int, number: int, path: str) -> None:
         """Note the path that a task writes to next."""
@@ -75,7 +77,8 @@ class Journal:
 
     def _notes(self, task: int, at_least: int) -> Iterator[str]:
         for number in itertools.count():
-            if self.io.new_input(path := self._path(task, number)).exists():
+            path = self._path(task, number)
+            if path in self.listed if self.listed is not None else self.io.new_input(path).exists():
                 yield path
             elif number >= at_least:
                 return

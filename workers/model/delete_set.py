@@ -47,6 +47,11 @@ class FileSplit:
     count: int = 1
 
     @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self.file.path
+
+    @property
     def size(self) -> int:
         """Bytes, about."""
         return self.file.size // self.count

@@ -23,6 +23,7 @@ from workers.formats.format_model import format_model
 from workers.formats.puffin import PuffinWriter, read_vector
 from workers.model.delete_set import ContentFile, DeleteSet, FileSplit
 from workers.model.units import ConversionResult, ConversionUnit
+from workers.runtime.bulk_io import write_behind
 from workers.runtime.context import Cancellation, LazySession, SessionSource, UnitContext
 from workers.runtime.errors import UnsupportedFile
 from workers.runtime.machine import Budget
@@ -150,11 +151,12 @@ def _write_position_deletes(
     data_files, formats = unit.deletes.data_files, format_model(FileFormat.PARQUET)
     new = ((data_files[batch.file], batch.positions[~batch.before]) for batch in batches)
     rows = ((file, positions) for file, positions in new if positions.size)
-    for path, group in groupby(rows, key=lambda item: unit.destinations[item[0].index]):
-        with formats.create_position_deletes(io, path, unit.properties) as writer:
-            for file, positions in group:
-                writer.write(file.path, positions)
-            yield writer.close(file.scope)
+    with write_behind(io) as behind:
+        for path, group in groupby(rows, key=lambda item: unit.destinations[item[0].index]):
+            with formats.create_position_deletes(behind, path, unit.properties) as writer:
+                for file, positions in group:
+                    writer.write(file.path, positions)
+                yield writer.close(file.scope)
 
 
 def _write_vectors(

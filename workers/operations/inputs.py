@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from workers.deletes.resolve import deleted_positions
 from workers.formats.row_reader import RowReader
 from workers.model.delete_set import ContentFile, FileSplit
 from workers.model.units import Sizes
+from workers.runtime.bulk_io import opened_soon
 from workers.runtime.parallel import balance
 from workers.runtime.scratch import record_rows, record_split
 
@@ -142,7 +144,7 @@ class LiveRows:
         record_rows(self.scratch, sum(sizes), live)
         record_split(self.scratch, split.file.index, READ)
 
-    def read_all(self, splits: Iterable[FileSplit]) -> Iterator[pa.RecordBatch]:
+    def read_all(self, splits: Sequence[FileSplit]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of splits, one after another; those of files that are no inputs are not counted."""
-        for split in splits:
+        for split in opened_soon(self.reader.io, splits, attrgetter("path")):
             yield from self.read(split) if split.file.index >= 0 else self.read_uncounted(split)

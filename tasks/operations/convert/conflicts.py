@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent
 
 from producer.common.errors import Corrupt
-from producer.common.storage import map_parallel
 from producer.iceberg.manifest_entry import LiveFile
 from producer.model.plan import (
     DataFile,
@@ -37,6 +36,7 @@ from producer.model.plan import (
 )
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 from producer.planning.units import vector_ref
+from producer.storage.files import map_parallel
 from tasks.job.branch_head import BranchHead
 from tasks.operations.delete_changes import DeleteChanges
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from producer.common.errors import OutsideTable, Refused
-from producer.common.storage import delete_files
 from producer.model.job import Report, Status
 from producer.state.job_store import ROOT
+from producer.storage.files import delete_files
 from tasks.job.context import JobContext
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance, begin

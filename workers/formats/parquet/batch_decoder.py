@@ -61,6 +61,7 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
         leaves = [leaf for leaf in range(chunks.num_columns) if _selected(chunks.column(leaf).path_in_schema, columns)]
         is_even = self._is_even(leaves)
         max_bytes = min(max(1, max_bytes), _MAX_BYTES)
+        self._read_ahead(group, leaves)
         max_step = self._step(group, leaves, max_bytes, max_rows, added)
         step = max_step if is_even or max_step > _SMALL_STEP else min(max_step, _FIRST_STEP)
         read = self.iter_batches(batch_size=step, row_groups=[group], columns=list(columns), use_threads=False)
@@ -79,6 +80,11 @@ class BoundedFile(pq.ParquetFile):  # type: ignore[misc]
             step = min(max_step, 2 * step, max(1, batch.num_rows * max_bytes // max(1, size)))
             self.reader.set_batch_size(step)
         yield from buffer.flush()
+
+    def _read_ahead(self, group: int, leaves: Sequence[int]) -> None:
+        """Announce the column chunks that are read next, if the source reads ahead."""
+        if (expect := getattr(self._bytes_from, "expect", None)) is not None:
+            expect([_range(self.metadata.row_group(group).column(leaf)) for leaf in leaves])
 
     def _is_even(self, leaves: Sequence[int]) -> bool:
         """Return whether all rows take the same, so that no batch must be measured."""
@@ -172,6 +178,14 @@ class _BatchBuffer:
         buffered, self._buffer, self._bytes, self._rows = self._buffer, [], 0, 0
         if buffered:
             yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
+
+
+def _range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Return where a column chunk begins and ends."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and chunk.dictionary_page_offset is not None:
+        start = min(start, chunk.dictionary_page_offset)
+    return start, start + chunk.total_compressed_size
 
 
 def _selected(path: str, columns: Sequence[str]) -> bool:

@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from producer.common.errors import Newer
-from producer.common.storage import delete_files, map_parallel
 from producer.model.codec import encode
 from producer.model.job import Operation, Report, Request, Status
 from producer.model.staged import CommitNote, PlanNote
 from producer.state.job_store import JobStore
+from producer.storage.files import delete_files, map_parallel
 from tests.support.memoryio import MemoryIO
 from tests.support.records import REQUEST, attempt, failure, plan, staged, unit, written
 

@@ -1,21 +1,17 @@
-"""Access to a table's storage: where its files may lie, and how they are written and deleted."""
+"""Where the files of a table may lie, and file access that keeps to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from producer.common.errors import OutsideTable
-
-A = TypeVar("A")
-B = TypeVar("B")
+from producer.storage.files import create_file, delete_files, list_folder, read_ahead, write_behind
 
 #: Properties that place files of a table outside of its location.
 LOCATION_PROPERTIES: Final = (
@@ -24,8 +20,6 @@ LOCATION_PROPERTIES: Final = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-#: Storage operations that run at a time.
-_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,47 +79,43 @@ class FencedFileIO(FileIO):
         self._check(location if isinstance(location, str) else location.location, "deleted")
         self._io.delete(location)
 
+    def delete_all(self, locations: Iterable[str]) -> None:
+        """Delete those of the files that exist.
+
+        Raises:
+            OutsideTable: A file lies outside of the table; none is deleted.
+        """
+        paths = list(locations)
+        for path in paths:
+            self._check(path, "deleted")
+        delete_files(self._io, paths)
+
+    def create_new(self, location: str, contents: bytes) -> bool | None:
+        """Write a file unless one exists; see :func:`producer.storage.files.create_file`.
+
+        Raises:
+            OutsideTable: The file would lie outside of the table.
+        """
+        self._check(location, "written")
+        return create_file(self._io, location, contents)
+
+    def list_folder(self, folder: str) -> list[str] | None:
+        """Return the files of a folder, or None where it cannot be listed."""
+        return list_folder(self._io, folder)
+
+    def read_ahead(self, locations: Iterable[str]) -> None:
+        """Begin to read files that are opened soon."""
+        read_ahead(self._io, locations)
+
+    @contextmanager
+    def write_behind(self) -> Iterator[FileIO]:
+        """Give access to write several small files at a time; all are there after the block."""
+        with write_behind(self._io) as io:
+            yield FencedFileIO(io, self._locations)
+
     def _check(self, path: str, action: str) -> None:
         if not self._locations.contain(path):
             raise OutsideTable(f"{path} lies outside of the table's locations: it is not {action}.")
-
-
-def write_file(io: FileIO, path: str, contents: bytes) -> None:
-    """Write a whole file, in place of one that exists. An error of the system names it, as Arrow's do not."""
-    try:
-        with io.new_output(path).create(overwrite=True) as stream:
-            stream.write(contents)
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = path
-        raise
-
-
-def delete_if_exists(io: FileIO, path: str) -> None:
-    """Delete a file if it exists."""
-    with suppress(FileNotFoundError):
-        io.delete(path)
-
-
-def delete_files(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete those of the files that exist, in parallel."""
-    map_parallel(partial(delete_if_exists, io), paths)
-
-
-def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete those of the files that exist, one after another.
-
-    Raises:
-        Exception: A file cannot be deleted. The files after it stay: another attempt finds by them all that are left.
-    """
-    for path in paths:
-        delete_if_exists(io, path)
-
-
-def map_parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
-    """Return ``function`` of each value, in order; many calls at a time, because storage is slow but parallel."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, values))
 
 
 def _normalize(path: str) -> str:

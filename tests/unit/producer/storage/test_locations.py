@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from producer.common.storage import TableLocations, write_file
+from producer.storage.files import write_file
+from producer.storage.locations import TableLocations
 
 
 def test_a_full_disk_is_named_by_the_file(tmp_path: Path) -> None:

@@ -1,0 +1,259 @@
+"""PyIceberg's file access on object stores, with as few requests as there can be.
+
+A small object is one request to read and one to write, a large one its end and the ranges that are read of it. Objects
+are deleted many at a time, and nothing but objects is made: no markers of folders.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import obstore
+from obstore.store import AzureStore, ObjectStore, S3Store
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from producer.storage.access import ObjectStoreAccess
+from producer.storage.input_stream import TAIL_BYTES, ObjectInputStream
+from producer.storage.output_stream import PART_BYTES, ObjectOutputStream, WritesBehind
+from producer.storage.requests import StorageError, pool
+from producer.storage.stores import ObjectPath
+
+#: Parts of one object that are written at a time.
+_PARTS: Final = 4
+#: What stores say of a range of an empty object.
+_NO_RANGE: Final = ("non-partial response", "416")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The end of an object, and the size of all of it."""
+
+    size: int
+    bytes: memoryview
+
+
+class ObjectStoreFileIO(FileIO):
+    """Access to files with the properties that PyIceberg has for its own, which reads what lies on no object store.
+
+    It can be pickled; each process opens stores of its own.
+    """
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._access = ObjectStoreAccess(properties)
+        self._others: dict[str, FileIO] = {}
+        self._ahead: dict[str, Future[_Tail]] = {}
+        self._behind: WritesBehind | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_others": {}, "_ahead": {}, "_behind": None}
+
+    def renew_with(self, reload: Callable[[], FileIO]) -> None:
+        """Have credentials that have expired, or are about to, replaced by those of a FileIO that is loaded anew."""
+        self._access.reload = reload
+
+    def new_input(self, location: str) -> InputFile:
+        """Return a file to read."""
+        if not self._access.covers(location):
+            return self._other(location).new_input(location)
+        return _ObjectInput(location, self._access, self._ahead)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Return a file to write."""
+        if not self._access.covers(location):
+            return self._other(location).new_output(location)
+        return _ObjectOutput(location, self._access, self._behind)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file; one that does not exist is no error on S3."""
+        path = location if isinstance(location, str) else location.location
+        if self._access.covers(path):
+            self._access.call("DELETE", path, obstore.delete)
+        else:
+            self._other(path).delete(location)
+
+    def delete_all(self, locations: Iterable[str]) -> None:
+        """Delete those of the files that exist, many with one request where the store can."""
+        bulk: dict[int, list[str]] = defaultdict(list)
+        for location in locations:
+            store = self._access.store(location) if self._access.covers(location) else None
+            if isinstance(store, (S3Store, AzureStore)):
+                bulk[id(store)].append(location)
+            else:
+                with suppress(FileNotFoundError):
+                    self.delete(location)
+        for group in bulk.values():
+            keys = [path.key for location in group if (path := ObjectPath.parse(location)) is not None]
+
+            def delete(store: ObjectStore, _: str, keys: list[str] = keys) -> None:
+                obstore.delete(store, keys)
+
+            with suppress(FileNotFoundError):
+                self._access.call("DELETE", group[0], delete)
+
+    def create_new(self, location: str, contents: bytes) -> bool | None:
+        """Write a file unless one exists, in one step of the store.
+
+        Returns:
+            Whether it was written; None if the file lies on no object store.
+        """
+        if not self._access.covers(location):
+            return None
+        with suppress(FileExistsError):
+            _put_new(self._access, location, contents)
+            return True
+        return False
+
+    def list_folder(self, folder: str) -> list[str] | None:
+        """Return the files of a folder, not those of folders in it; None if the store cannot be asked for them."""
+        if not self._access.covers(f"{folder}/-"):
+            return None
+        try:
+            listed = self._access.call(
+                "LIST", f"{folder}/-", lambda store, key: obstore.list_with_delimiter(store, key.removesuffix("-"))
+            )
+        except PermissionError:
+            return None
+        return [f"{folder}/{item['path'].rpartition('/')[2]}" for item in listed["objects"]]
+
+    def read_ahead(self, locations: Iterable[str]) -> None:
+        """Request the ends of files that are opened soon, side by side; each is taken by the first who opens it."""
+        for location in locations:
+            if location not in self._ahead and self._access.covers(location):
+                self._ahead[location] = pool().submit(_read_tail, self._access, location)
+
+    @contextmanager
+    def write_behind(self) -> Iterator[FileIO]:
+        """Give access whose small files are written while the next are made; all are there after the block."""
+        io = copy(self)
+        io._behind = WritesBehind(pool())
+        try:
+            yield io
+        finally:
+            io._behind.finish()
+
+    def _other(self, location: str) -> FileIO:
+        """Return PyIceberg's own access to a file."""
+        scheme, separator, _ = location.partition(":")
+        scheme = scheme if separator and "/" not in scheme else ""
+        if scheme not in self._others:
+            own = {name: value for name, value in self.properties.items() if name != PY_IO_IMPL}
+            self._others[scheme] = load_file_io(own, location)
+        return self._others[scheme]
+
+
+#: How PyIceberg finds the class.
+IMPLEMENTATION: Final = f"{ObjectStoreFileIO.__module__}.{ObjectStoreFileIO.__qualname__}"
+
+
+def _read_tail(access: ObjectStoreAccess, location: str) -> _Tail:
+    if isinstance(access.store(location), AzureStore):  # has no ranges that count from the end
+        size = _size(access, location)
+        return _Tail(size, _read_range(access, location, max(0, size - TAIL_BYTES), size))
+
+    def read(store: ObjectStore, key: str) -> _Tail:
+        found = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
+        return _Tail(int(found.meta["size"]), memoryview(found.bytes()))
+
+    try:
+        return access.call("GET", location, read)
+    except StorageError as error:
+        if any(sign in str(error) for sign in _NO_RANGE) and not _size(access, location):
+            return _Tail(0, memoryview(b""))
+        raise
+
+
+def _read_range(access: ObjectStoreAccess, location: str, start: int, end: int) -> memoryview:
+    if start >= end:
+        return memoryview(b"")
+    read = partial(obstore.get_range, start=start, end=end)
+    return memoryview(access.call("GET", location, read))
+
+
+def _read_all(access: ObjectStoreAccess, location: str) -> bytes:
+    return bytes(access.call("GET", location, lambda store, key: obstore.get(store, key).bytes()))
+
+
+def _size(access: ObjectStoreAccess, location: str) -> int:
+    return int(access.call("HEAD", location, obstore.head)["size"])
+
+
+def _put_new(access: ObjectStoreAccess, location: str, contents: bytes) -> None:
+    """Write an object unless there is one.
+
+    Raises:
+        FileExistsError: There is one. It is not this one, whose writing may have lost its answer.
+    """
+    try:
+        access.call("PUT", location, lambda store, key: obstore.put(store, key, contents, mode="create"))
+    except FileExistsError:
+        if _read_all(access, location) != contents:
+            raise
+
+
+class _ObjectInput(InputFile):
+    """An object to read."""
+
+    def __init__(self, location: str, access: ObjectStoreAccess, ahead: dict[str, Future[_Tail]]) -> None:
+        super().__init__(location)
+        self._access = access
+        self._ahead = ahead
+
+    def __len__(self) -> int:
+        return _size(self._access, self.location)
+
+    def exists(self) -> bool:
+        try:
+            len(self)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        if not seekable:
+            return io.BytesIO(_read_all(self._access, self.location))
+        ahead = self._ahead.pop(self.location, None)
+        tail = ahead.result() if ahead is not None else _read_tail(self._access, self.location)
+        read = partial(_read_range, self._access, self.location)
+        return ObjectInputStream(read, tail.size, tail.bytes)
+
+
+class _ObjectOutput(OutputFile):
+    """An object to write."""
+
+    def __init__(self, location: str, access: ObjectStoreAccess, behind: WritesBehind | None) -> None:
+        super().__init__(location)
+        self._access = access
+        self._behind = behind
+
+    def __len__(self) -> int:
+        return len(self.to_input_file())
+
+    def exists(self) -> bool:
+        return self.to_input_file().exists()
+
+    def to_input_file(self) -> InputFile:
+        return _ObjectInput(self.location, self._access, {})
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        def put(contents: bytes) -> None:
+            if overwrite:
+                self._access.call("PUT", self.location, lambda store, key: obstore.put(store, key, contents))
+            else:
+                _put_new(self._access, self.location, contents)
+
+        def upload(pieces: Iterator[bytes]) -> None:
+            options: Any = {"use_multipart": True, "chunk_size": PART_BYTES, "max_concurrency": _PARTS}
+            put_parts = lambda store, key: obstore.put(store, key, pieces, **options)  # noqa: E731
+            self._access.call("PUT parts", self.location, put_parts, again=False)
+
+        return ObjectOutputStream(put if self._behind is None else partial(self._behind.add, put), upload)

@@ -1,0 +1,129 @@
+"""Requests to object stores: repeated with backoff and jitter while the store is busy or away, and counted."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Final, TypeVar
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: Requests at a time of one process: they wait for the store and not for a core.
+CONCURRENCY: Final = 32
+_ATTEMPTS: Final = 8
+_MAX_WAIT: Final = 10.0  # seconds
+
+#: Answers that say what no repetition changes.
+_FINAL: Final = (
+    "400 Bad Request",
+    "405 Method Not Allowed",
+    "413 Payload Too Large",
+    "416 Range Not Satisfiable",
+    "501 Not Implemented",
+    "non-partial response",
+)
+
+
+class StorageError(OSError):
+    """A store that refuses a request, or does not answer."""
+
+
+class RequestCounts:
+    """How many requests of each kind this process has made, and how many of them were repetitions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def add(self, kind: str) -> None:
+        """Count one request."""
+        with self._lock:
+            self._counts[kind] += 1
+
+    def snapshot(self) -> dict[str, int]:
+        """Return the counts so far, by kind."""
+        with self._lock:
+            return dict(self._counts)
+
+
+COUNTS: Final = RequestCounts()
+
+
+def request(kind: str, location: str, call: Callable[[], T]) -> T:
+    """Return the result of a request that can be repeated without harm.
+
+    Raises:
+        FileNotFoundError: There is no such object.
+        FileExistsError: There is one, and it was to be a new one.
+        PermissionError: The store denies access.
+        StorageError: The store refuses the request, or does not answer for about a minute.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception(_may_pass),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=_MAX_WAIT),
+        before_sleep=lambda state: _note_retry(state, location),
+        reraise=True,
+    )
+    result: T = retrying(request_once, kind, location, call)
+    return result
+
+
+def request_once(kind: str, location: str, call: Callable[[], T]) -> T:
+    """Return the result of a request that is not repeated here; errors are those of :func:`request`."""
+    COUNTS.add(kind)
+    try:
+        return call()
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise StorageError(errno.EIO, "there is no such bucket", location) from error
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location) from error
+    except (AlreadyExistsError, PreconditionError) as error:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), location) from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise PermissionError(errno.EACCES, f"the store denies access ({_line(error)})", location) from error
+    except BaseError as error:
+        raise StorageError(errno.EIO, _line(error), location) from error
+
+
+@cache
+def pool() -> ThreadPoolExecutor:
+    """Return this process's threads for requests."""
+    return ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="object-store")
+
+
+os.register_at_fork(after_in_child=pool.cache_clear)
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error.__cause__, GenericError) and not any(answer in str(error) for answer in _FINAL)
+
+
+def _note_retry(state: RetryCallState, location: str) -> None:
+    COUNTS.add("retry")
+    error = state.outcome.exception() if state.outcome is not None else None
+    log.info("%s: attempt %s failed: %s", location, state.attempt_number, _line(error))
+
+
+def _line(error: BaseException | None) -> str:
+    """Return the sentence of an error, without the structure that obstore prints after it."""
+    text = str(error).strip()
+    return text.partition("\n")[0].rstrip(".") if text else type(error).__name__

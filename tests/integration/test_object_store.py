@@ -1,0 +1,168 @@
+"""Tables on an S3 server, as users have them: right, with few requests, and nothing left behind."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import DataFileContent
+
+from producer import Fleet, Report, Status
+from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
+from producer.storage.object_store_io import ObjectStoreFileIO
+from tasks.testing import StreamTable, read_rows
+from tests.conftest import OBJECT_STORE_PORT
+from tests.support.object_store import BUCKET, ObjectStore, running_store
+
+pytestmark = pytest.mark.spark
+
+_NUMBERS = itertools.count()
+CHECKPOINTS, ROWS = 6, 500
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    """A server that all tests of this file share."""
+    with running_store(OBJECT_STORE_PORT, OBJECT_STORE_PORT + 1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def catalog(store: ObjectStore, spark: object) -> Catalog:
+    """The catalog ``lake`` with tables on that server."""
+    found = load_catalog("lake")
+    found.create_namespace_if_not_exists("db")
+    return found
+
+
+def stream(catalog: Catalog, version: int = 2, folder: str | None = None, **properties: str) -> StreamTable:
+    """Write a table as a stream does: each checkpoint replaces rows of those before it."""
+    name = f"t{next(_NUMBERS)}"
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    table = StreamTable.create(
+        catalog,
+        f"db.{name}",
+        schema,
+        format_version=version,
+        location=f"s3://{BUCKET}/{folder or name}",
+        properties=properties,
+    )
+    random = np.random.default_rng(7)
+    for number in range(CHECKPOINTS):
+        ids = random.choice(2 * ROWS, ROWS, replace=False)
+        table.upsert(pa.table({"id": ids, "name": [f"{id_} of {number}" for id_ in ids]}), ["id"])
+    return table
+
+
+def run(table: StreamTable, operation: str) -> Report:
+    report = getattr(Fleet(), operation)(table.identifier, catalog="lake").wait()
+    assert report.status is Status.COMMITTED, report
+    return report
+
+
+def rows(table: StreamTable) -> list[tuple[int, str]]:
+    found = read_rows(table.table)
+    return sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_job_leaves_the_rows_and_nothing_but_the_tables_files(
+    store: ObjectStore, catalog: Catalog, version: int
+) -> None:
+    table = stream(catalog, version)
+    expected = rows(table)
+    run(table, "convert")
+    assert not any(file.content == DataFileContent.EQUALITY_DELETES for file in table.files())
+    assert rows(table) == expected
+    run(table, "compact")
+    assert rows(table) == expected
+    folder = table.table.location().removeprefix(f"s3://{BUCKET}/")
+    keys = store.keys(folder)
+    assert not [key for key in keys if "_icefleet" in key or key.endswith("/")]
+    assert not [name for name in store.folders(folder) if "_icefleet" in name]
+    assert {key for key in keys if "/data/" in key} == data_keys(table)
+
+
+def data_keys(table: StreamTable) -> set[str]:
+    """The keys of all data and delete files of all snapshots."""
+    loaded = table.table
+    files = (
+        file
+        for snapshot in loaded.snapshots()
+        for file in read_manifests(loaded.io, read_manifest_list(loaded.io, snapshot))
+    )
+    return {file.path.removeprefix(f"s3://{BUCKET}/") for file in files}
+
+
+def test_each_file_is_one_request(store: ObjectStore, catalog: Catalog) -> None:
+    table = stream(catalog)
+    store.counts()
+    run(table, "convert")
+    counts = store.counts()
+    manifests = 2 * CHECKPOINTS
+    # Data and delete files once; manifests by the planner, and those of deletes by the committer once more.
+    assert counts["GET range"] <= 3 * CHECKPOINTS + 2 * manifests + 10
+    assert counts["HEAD"] <= 15
+    assert counts["LIST"] <= 15
+    assert counts["PUT"] <= CHECKPOINTS + 20
+    assert counts["DELETE many"] <= 6
+    assert "multipart" not in counts
+
+
+@pytest.mark.parametrize("folder", ["a b/c+d=e/%20f", "ünï/cödé/日本", "x'y&z/(1)"])
+def test_locations_with_every_character(catalog: Catalog, folder: str) -> None:
+    table = stream(catalog, folder=f"{folder}/{next(_NUMBERS)}")
+    expected = rows(table)
+    run(table, "convert")
+    run(table, "compact")
+    assert rows(table) == expected
+
+
+def test_the_layout_for_object_stores_and_another_bucket_of_the_same_server(
+    store: ObjectStore, catalog: Catalog
+) -> None:
+    properties = {"write.object-storage.enabled": "true", "write.data.path": f"s3a://{BUCKET}/elsewhere/{id(store)}"}
+    table = stream(catalog, **properties)
+    expected = rows(table)
+    run(table, "convert")
+    run(table, "compact")
+    assert rows(table) == expected
+    assert all(file.path.startswith("s3a://") for file in table.files())
+
+
+def test_requests_that_fail_are_repeated(store: ObjectStore, catalog: Catalog) -> None:
+    table = stream(catalog)
+    expected = rows(table)
+    with store.faults(busy=0.05, reset=0.05, cut=0.05, lost=0.05):
+        run(table, "convert")
+    counts = store.counts()
+    assert sum(count for kind, count in counts.items() if kind.startswith("fault")) > 3
+    assert rows(table) == expected
+
+
+def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:
+    io = ObjectStoreFileIO(store.properties)
+    for number in range(5):
+        path = f"s3://{BUCKET}/claims/{number}"
+        with ThreadPoolExecutor(16) as pool:
+            won = list(pool.map(lambda who, path=path: io.create_new(path, b"%d" % who), range(16)))
+        assert won.count(True) == 1
+        assert bytes(io.new_input(path).open(seekable=False).read()) == b"%d" % won.index(True)
+
+
+def test_access_through_pyicebergs_own_implementation_stays_possible(store: ObjectStore, catalog: Catalog) -> None:
+    table = stream(catalog)
+    expected = rows(table)
+    other = load_catalog("lake-arrow")
+    other.create_namespace_if_not_exists("db")
+    other.register_table(f"db.{table.identifier.rpartition('.')[2]}_arrow", table.table.metadata_location)
+    name = f"{table.identifier}_arrow"
+    report = Fleet().convert(name, catalog="lake-arrow").wait()
+    assert report.status is Status.COMMITTED, report
+    found = read_rows(other.load_table(name))
+    assert sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True)) == expected

@@ -1,0 +1,43 @@
+"""Several files at a time, where each request to storage takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+from pyiceberg.io import FileIO
+
+T = TypeVar("T")
+
+#: Files that are requested at a time; twice as many may wait to be opened.
+_FILES_AHEAD: Final = 16
+
+
+@runtime_checkable
+class BulkFileIO(Protocol):
+    """File access that can read ahead and write behind."""
+
+    def read_ahead(self, locations: Iterable[str]) -> None:
+        """Begin to read files that are opened soon."""
+
+    def write_behind(self) -> AbstractContextManager[FileIO]:
+        """Return access whose small files are written while the next are made; all are there after its block."""
+
+
+def opened_soon(io: FileIO, items: Sequence[T], path: Callable[[T], str]) -> Iterator[T]:
+    """Yield items, each of which opens a file, while the files of those after it are requested."""
+    for index, item in enumerate(items):
+        if index % _FILES_AHEAD == 0 and isinstance(io, BulkFileIO):
+            requested = index + _FILES_AHEAD if index else 0
+            io.read_ahead(path(later) for later in items[requested : index + 2 * _FILES_AHEAD])
+        yield item
+
+
+def write_behind(io: FileIO) -> AbstractContextManager[FileIO]:
+    """Return access to write several files, at a time where storage is slow; all are written after its block.
+
+    Raises:
+        OSError: At the end of the block: a file could not be written.
+    """
+    return io.write_behind() if isinstance(io, BulkFileIO) else nullcontext(io)
