@@ -41,8 +41,8 @@ for _name, _io in (("LAKE", {}), ("LAKE-ARROW", {"PY_IO_IMPL": "pyiceberg.io.pya
         "URI": f"sqlite:///{_FOLDER}/lake.db",
         "WAREHOUSE": "s3://lake/warehouse",
         "S3__ENDPOINT": f"http://127.0.0.1:{OBJECT_STORE_PORT}",
-        "S3__ACCESS_KEY_ID": "key",
-        "S3__SECRET_ACCESS_KEY": "secret",
+        "S3__ACCESS_KEY_ID": "lake-access-key",
+        "S3__SECRET_ACCESS_KEY": "lake-password",
         "S3__REGION": "us-east-1",
         **_io,
     }

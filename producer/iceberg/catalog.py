@@ -31,8 +31,8 @@ from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_default
 from producer.storage.object_store_io import IMPLEMENTATION, ObjectStoreFileIO
 
-#: What PyArrow and botocore say if nothing answers at the address of an object store.
-_SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
+#: What PyArrow, botocore and obstore say if nothing answers at the address of an object store.
+_SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL", "error sending request")
 #: What to do if a disk refuses to work, by the system's error number.
 _DISK_HINTS: Final = {
     errno.ENOSPC: ": this disk is full: free some space",
