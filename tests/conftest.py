@@ -49,6 +49,14 @@ for _name, _io in (("LAKE", {}), ("LAKE-ARROW", {"PY_IO_IMPL": "pyiceberg.io.pya
     os.environ |= {f"PYICEBERG_CATALOG__{_name}__{key}": value for key, value in _catalog.items()}
 
 
+#: The port of the REST catalog of this process's tests, and the one after it.
+REST_CATALOG_PORT = OBJECT_STORE_PORT + 20_000
+os.environ |= {
+    "PYICEBERG_CATALOG__REST__TYPE": "rest",
+    "PYICEBERG_CATALOG__REST__URI": f"http://127.0.0.1:{REST_CATALOG_PORT}",
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first, and those of fleets, which mostly wait, beside files that compute.
 

@@ -149,6 +149,11 @@ class _Attempts:
         try:
             return prepared.commit()
         except (CommitFailedException, NoSuchTableError):
+            # A gateway or a client beneath may have repeated a request that had succeeded: then this is its refusal.
+            self.unanswered.append(prepared)
+            if (result := self._find_now()) is not None:
+                return result
+            self.unanswered.remove(prepared)
             prepared.discard()
             self.pending.discard_attempt(name)
             raise
@@ -212,6 +217,12 @@ class _Attempts:
             return CommitResult(snapshot, replans=self.rules.replans_after(table))
         updates = (prepared for prepared in self.unanswered if isinstance(prepared, PreparedMetadataCommit))
         return next((found for prepared in updates if (found := prepared.find(table)) is not None), None)
+
+    def _find_now(self) -> CommitResult | None:
+        try:
+            return self._find(self.context.reload(self.plan))
+        except Failed:  # the table was dropped or replaced
+            return None
 
     def _find_out(self, error: Exception) -> CommitResult:
         """Find out from the table whether the attempt that raised an error was committed."""

@@ -102,5 +102,6 @@ class Checksum:
 
 def _properties(table: Table) -> dict[str, str]:
     """Return how the reader reaches the table's storage."""
-    virtual = table.io.properties.get("s3.force-virtual-addressing", "false")
-    return {**table.io.properties, "s3.path-style-access": str(virtual != "true").lower()}
+    known = {name: value for name, value in table.io.properties.items() if isinstance(value, str)}
+    virtual = known.get("s3.force-virtual-addressing", "false")
+    return {**known, "s3.path-style-access": str(virtual != "true").lower()}

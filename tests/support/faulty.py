@@ -44,6 +44,12 @@ def unanswered_after(commit: Answer) -> CommitTableResponse:
     raise CommitStateUnknownException("the connection was closed")
 
 
+def refused_after(commit: Answer) -> CommitTableResponse:
+    """It is committed, repeated by a gateway, and then refused."""
+    commit()
+    raise CommitFailedException("the branch has moved")
+
+
 def unanswered_before(commit: Answer) -> CommitTableResponse:
     """It never arrives, and nobody says so."""
     raise CommitStateUnknownException("the connection was closed")

@@ -1,4 +1,4 @@
-"""A proxy before an object store that makes requests slow, counts them, and lets some of them fail.
+"""A proxy before an object store or a catalog that makes requests slow, counts them, and lets some of them fail.
 
 Run as a process of its own: ``python -m tests.support.slow_proxy --backend 127.0.0.1:9000 --latency 0.05 --rate 50e6``.
 It prints its address. ``GET /-/counts`` returns what came since the last time; ``PUT /-/faults`` sets what fails.
@@ -22,6 +22,9 @@ _BUSY: Final = (
     b"HTTP/1.1 503 Slow Down\r\ncontent-type: application/xml\r\nconnection: close\r\ncontent-length: 63\r\n\r\n"
     b"<Error><Code>SlowDown</Code><Message>Slow down</Message></Error>"[:63]
 )
+_STATUS: Final = (
+    b"HTTP/1.1 %b Fault\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"
+)
 
 
 @dataclass
@@ -29,7 +32,9 @@ class Proxy:
     """Passes requests on, one connection to the store for each that comes in.
 
     Faults are shares of requests between 0 and 1: ``busy`` (503), ``reset`` (closed before an answer), ``cut``
-    (closed in the middle of an answer), ``lost`` (passed on, and closed before its answer).
+    (closed in the middle of an answer), ``lost`` (passed on, and closed before its answer), ``twice`` (passed on twice,
+    as by a gateway that repeats requests), ``refuse 500`` (answered with that status), ``answer 500`` (passed on, and
+    answered with it). They meet requests whose method and target ``only`` is found in, ``times`` of them at most.
     """
 
     host: str
@@ -37,7 +42,9 @@ class Proxy:
     latency: float
     rate: float
     counts: Counter[str] = field(default_factory=Counter)
-    faults: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, Any] = field(default_factory=dict)
+    only: str = ""
+    times: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection."""
@@ -67,15 +74,28 @@ class Proxy:
         if re.search(rb"(?i)\r\nexpect: 100-continue", head):
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect: 100-continue", b"", head)
-        fault = self._draw()
+        fault = self._draw(f"{method} {target}")
         self.counts[_kind(method, target, head)] += 1
         self.counts["bytes up"] += length
-        if fault in ("busy", "reset"):
+        if fault is not None and fault.startswith(("busy", "reset", "refuse")):
             self.counts[f"fault {fault}"] += 1
             await reader.readexactly(length)
-            writer.write(_BUSY if fault == "busy" else b"")
+            answers = {"busy": _BUSY, "reset": b""}
+            writer.write(answers[fault] if fault in answers else _STATUS % fault[-3:].encode())
             await writer.drain()
             return False
+        if fault == "twice":
+            self.counts["fault twice"] += 1
+            body = await reader.readexactly(length)
+            store_writer.write(head + body)
+            first = await _head(store_reader)
+            assert first is not None
+            if _CHUNKED.search(first):
+                await self._copy_chunks(store_reader, None)
+            else:
+                await store_reader.readexactly(_length(first))
+            reader = asyncio.StreamReader()
+            reader.feed_data(body)
         store_writer.write(head)
         if _CHUNKED.search(head):
             await self._copy_chunks(reader, store_writer)
@@ -85,6 +105,11 @@ class Proxy:
         answer = await _head(store_reader)
         if answer is None or fault == "lost":
             self.counts[f"fault {fault}"] += 1
+            return False
+        if fault is not None and fault.startswith("answer"):
+            self.counts[f"fault {fault}"] += 1
+            writer.write(_STATUS % fault[-3:].encode())
+            await writer.drain()
             return False
         writer.write(answer)
         status = answer[9:12]
@@ -101,39 +126,45 @@ class Proxy:
         await writer.drain()
         return not re.search(rb"(?i)\r\nconnection: *close", answer + head)
 
-    async def _copy_chunks(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _copy_chunks(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter | None) -> None:
+        write = sink.write if sink is not None else len
         while size := int((line := await source.readline()).partition(b";")[0], 16):
-            sink.write(line)
+            write(line)
             await self._copy(source, sink, size + 2)
         while line not in (b"\r\n", b""):  # trailers
-            sink.write(line)
+            write(line)
             line = await source.readline()
-        sink.write(line)
+        write(line)
 
-    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, count: int) -> None:
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter | None, count: int) -> None:
         while count:
             piece = await source.read(min(count, _PIECE))
             if not piece:
                 raise ConnectionResetError
             count -= len(piece)
-            sink.write(piece)
-            await sink.drain()
+            if sink is not None:
+                sink.write(piece)
+                await sink.drain()
             if self.rate and len(piece) > 4096:
                 await asyncio.sleep(len(piece) / self.rate)
 
     async def _command(self, method: str, target: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if target == "/-/faults" and method == "PUT":
             self.faults = json.loads(body)
+            self.only, self.times = self.faults.pop("only", ""), self.faults.pop("times", 1 << 30)
         answer = json.dumps(self.counts if target == "/-/counts" else self.faults).encode()
         if target == "/-/counts":
             self.counts = Counter()
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
         await writer.drain()
 
-    def _draw(self) -> str | None:
+    def _draw(self, request: str) -> str | None:
+        if not self.times or not re.search(self.only, request):
+            return None
         drawn = random.random()
         for name, share in self.faults.items():
             if drawn < share:
+                self.times -= 1
                 return name
             drawn -= share
         return None

@@ -15,17 +15,28 @@ from tasks.lifecycle.outcomes import Ended
 from tasks.lifecycle.rounds import advance, begin
 from tasks.testing import StreamTable
 from tests.support.commits import ROWS, Create, assert_converted, compact, data, fill, made, on_disk, rows
-from tests.support.faulty import FaultyCatalog, Jobs, lose, report_of, unanswered_after, unanswered_before
+from tests.support.faulty import (
+    Fault,
+    FaultyCatalog,
+    Jobs,
+    lose,
+    refused_after,
+    report_of,
+    unanswered_after,
+    unanswered_before,
+)
 from tests.support.unreferenced import unreferenced
 
 
 class TestLostAnswers:
     """The history is asked before anything else is done."""
 
+    @pytest.mark.parametrize("fault", [unanswered_after, refused_after])
     def test_after_success_nothing_is_committed_again_or_deleted(
-        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
+        self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs, fault: Fault
     ) -> None:
-        catalog.faults.append(unanswered_after)
+        """A refusal too: a gateway may have repeated a request that had succeeded."""
+        catalog.faults.append(fault)
         report = jobs.run()
         assert_converted(stream, report)
         assert len(made(stream, report)) == len(catalog.asked) == 1
