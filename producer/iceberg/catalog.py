@@ -28,7 +28,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
-from producer.iceberg.pyiceberg_metadata import unloadable_column, unloadable_default
+from producer.iceberg.pyiceberg_metadata import limit_rest_requests, unloadable_column, unloadable_default
 from producer.storage.object_store_io import IMPLEMENTATION, ObjectStoreFileIO
 
 #: What PyArrow, botocore and obstore say if nothing answers at the address of an object store.
@@ -51,6 +51,7 @@ def open_catalog(name: str) -> Catalog:
         Refused: The configuration has no such catalog, a package that it needs is not installed, or the catalog does
             not answer.
     """
+    limit_rest_requests()
     try:
         catalog = load_catalog(name)
         catalog.properties.setdefault(PY_IO_IMPL, IMPLEMENTATION)

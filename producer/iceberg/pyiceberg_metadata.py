@@ -1,5 +1,5 @@
-"""Where PyIceberg 0.12's model of table metadata falls short: version 3 is not written, unknown keys are dropped, some
-types are not loaded.
+"""Where PyIceberg 0.12 falls short: version 3 is not written, unknown keys of metadata are dropped, some types are not
+loaded, and requests to REST catalogs never end.
 
 The one module that depends on how PyIceberg works inside. Check it with each new version of PyIceberg.
 """
@@ -10,13 +10,15 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
-from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.typedef import IcebergBaseModel, Properties
 from pyiceberg.types import (
     GeographyType,
     GeometryType,
@@ -36,6 +38,8 @@ _NO_SNAPSHOT: Final = ("current-snapshot-id", -1)
 _UNLOADABLE_TYPE: Final = re.compile(r"(variant|geometry|geography)\b.*")
 #: Types whose defaults PyIceberg does not load.
 _NO_DEFAULTS: Final = ("timestamp_ns", "timestamptz_ns", "struct", "list", "map")
+#: Milliseconds for a connection to a REST catalog, and between two pieces of its answer.
+_REST_LIMITS: Final = {"rest.client.connection-timeout-ms": 10_000, "rest.client.socket-timeout-ms": 60_000}
 _NOT_REWRITTEN: Final = (GeometryType, GeographyType)
 
 
@@ -163,6 +167,28 @@ def enable_version_3() -> None:
 def _dump_version_3(self: TableMetadataV3, *args: Any, **options: Any) -> str:
     complete = self.model_copy(update={"next_row_id": next_row_id(self)})
     return IcebergBaseModel.model_dump_json(complete, *args, **options)
+
+
+def limit_rest_requests() -> None:
+    """Let requests to REST catalogs end: PyIceberg's wait for ever for a server that does not answer.
+
+    The limits are in the catalog's properties, by the names that Iceberg's Java client has for them.
+    """
+    AVAILABLE_CATALOGS[CatalogType.REST] = _load_rest_catalog
+
+
+def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
+    from pyiceberg.catalog.rest import RestCatalog  # loads an HTTP client
+    from requests import Session
+
+    class LimitedRestCatalog(RestCatalog):
+        def _create_session(self) -> Session:
+            session = super()._create_session()
+            connect, read = (float(self.properties.get(key, ms)) / 1000 for key, ms in _REST_LIMITS.items())
+            session.request = partial(session.request, timeout=(connect, read))  # type: ignore[method-assign]
+            return session
+
+    return LimitedRestCatalog(name, **properties)
 
 
 def _columns_in_traceback(error: BaseException) -> Iterator[tuple[str, Any, dict[str, Any]]]:

@@ -140,9 +140,10 @@ def test_a_stream_beside_the_conversion(catalog: Catalog) -> None:
 
 
 def test_a_catalog_that_does_not_answer_is_not_waited_for_without_end(
-    server: RestCatalogServer, catalog: Catalog
+    server: RestCatalogServer, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = stream(catalog)
+    monkeypatch.setattr("producer.iceberg.pyiceberg_metadata._REST_LIMITS", {"connect": 1000, "read": 2000})
     server.process.send_signal(signal.SIGSTOP)
     try:
         with pytest.raises(Refused, match="Catalog 'rest' does not answer"):

@@ -86,8 +86,8 @@ class Proxy:
             return False
         if fault == "twice":
             self.counts["fault twice"] += 1
-            body = await reader.readexactly(length)
-            store_writer.write(head + body)
+            content = await reader.readexactly(length)
+            store_writer.write(head + content)
             first = await _head(store_reader)
             assert first is not None
             if _CHUNKED.search(first):
@@ -95,7 +95,7 @@ class Proxy:
             else:
                 await store_reader.readexactly(_length(first))
             reader = asyncio.StreamReader()
-            reader.feed_data(body)
+            reader.feed_data(content)
         store_writer.write(head)
         if _CHUNKED.search(head):
             await self._copy_chunks(reader, store_writer)
