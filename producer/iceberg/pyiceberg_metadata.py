@@ -179,10 +179,9 @@ def limit_rest_requests() -> None:
 
 def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
     from pyiceberg.catalog.rest import RestCatalog  # loads an HTTP client
-    from requests import Session
 
     class LimitedRestCatalog(RestCatalog):
-        def _create_session(self) -> Session:
+        def _create_session(self) -> Any:
             session = super()._create_session()
             connect, read = (float(self.properties.get(key, ms)) / 1000 for key, ms in _REST_LIMITS.items())
             session.request = partial(session.request, timeout=(connect, read))  # type: ignore[method-assign]
