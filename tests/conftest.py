@@ -33,27 +33,39 @@ os.environ |= {
 }
 
 
-#: The port of the S3 server of this process's tests, and the one after it: catalogs are configured before it starts.
-OBJECT_STORE_PORT = 20_000 + 2 * (os.getpid() % 10_000)
-for _name, _io in (("LAKE", {}), ("LAKE-ARROW", {"PY_IO_IMPL": "pyiceberg.io.pyarrow.PyArrowFileIO"})):
-    _catalog = {
+#: The ports of the S3 server, the REST catalog and PostgreSQL of this process's tests, each with the next one: catalogs
+#: are configured before anything starts.
+OBJECT_STORE_PORT = 20_000 + 6 * (os.getpid() % 5_000)
+REST_CATALOG_PORT = OBJECT_STORE_PORT + 2
+POSTGRES_PORT = OBJECT_STORE_PORT + 4
+_ENDPOINT = f"http://127.0.0.1:{OBJECT_STORE_PORT}"
+_KEYS = {"ACCESS_KEY_ID": "lake-access-key", "SECRET_ACCESS_KEY": "lake-password", "REGION": "us-east-1"}
+
+
+def _keys_of(service: str) -> dict[str, str]:
+    return {f"{service}__{name}": value for name, value in (*_KEYS.items(), ("ENDPOINT", _ENDPOINT))}
+
+
+_LAKE = {
+    "TYPE": "sql",
+    "URI": f"sqlite:///{_FOLDER}/lake.db",
+    "WAREHOUSE": "s3://lake/warehouse",
+    **_keys_of("S3"),
+}
+_CATALOGS = {
+    "LAKE": _LAKE,
+    "LAKE-ARROW": _LAKE | {"PY_IO_IMPL": "pyiceberg.io.pyarrow.PyArrowFileIO"},
+    "GLUE": {"TYPE": "glue", "WAREHOUSE": "s3://lake/glue", **_keys_of("GLUE"), **_keys_of("S3")},
+    "DYNAMODB": {"TYPE": "dynamodb"},
+    "REST": {"TYPE": "rest", "URI": f"http://127.0.0.1:{REST_CATALOG_PORT}"},
+    "POSTGRES": {
         "TYPE": "sql",
-        "URI": f"sqlite:///{_FOLDER}/lake.db",
-        "WAREHOUSE": "s3://lake/warehouse",
-        "S3__ENDPOINT": f"http://127.0.0.1:{OBJECT_STORE_PORT}",
-        "S3__ACCESS_KEY_ID": "lake-access-key",
-        "S3__SECRET_ACCESS_KEY": "lake-password",
-        "S3__REGION": "us-east-1",
-        **_io,
-    }
-    os.environ |= {f"PYICEBERG_CATALOG__{_name}__{key}": value for key, value in _catalog.items()}
-
-
-#: The port of the REST catalog of this process's tests, and the one after it.
-REST_CATALOG_PORT = OBJECT_STORE_PORT + 20_000
+        "URI": f"postgresql+psycopg2://postgres@127.0.0.1:{POSTGRES_PORT}/postgres",
+        "WAREHOUSE": f"file://{_FOLDER}/postgres",
+    },
+}
 os.environ |= {
-    "PYICEBERG_CATALOG__REST__TYPE": "rest",
-    "PYICEBERG_CATALOG__REST__URI": f"http://127.0.0.1:{REST_CATALOG_PORT}",
+    f"PYICEBERG_CATALOG__{name}__{key}": value for name, keys in _CATALOGS.items() for key, value in keys.items()
 }
 
 

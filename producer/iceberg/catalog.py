@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 import pydantic
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, CatalogType, load_catalog
 from pyiceberg.exceptions import (
     ForbiddenError,
     NoSuchIcebergTableError,
@@ -51,11 +51,13 @@ def open_catalog(name: str) -> Catalog:
         Refused: The configuration has no such catalog, a package that it needs is not installed, or the catalog does
             not answer.
     """
+    if str((Config().get_catalog_config(name) or {}).get("type")).lower() == CatalogType.DYNAMODB:
+        sentence = f"Catalog {name!r} is one of DynamoDB, to which PyIceberg does not commit: use Glue or REST for it."
+        raise Refused(Reason.UNKNOWN_CATALOG, sentence)
     limit_rest_requests()
     try:
         catalog = load_catalog(name)
         catalog.properties.setdefault(PY_IO_IMPL, IMPLEMENTATION)
-        return catalog
     except (NotInstalledError, ImportError) as error:
         hint = f"a package that it needs is not installed here ({first_line(error)})"
         raise Refused(Reason.UNKNOWN_CATALOG, f"There is no usable catalog {name!r}: {hint}.") from error
@@ -65,6 +67,7 @@ def open_catalog(name: str) -> Catalog:
         raise Refused(Reason.UNKNOWN_CATALOG, sentence) from error
     except Exception as error:  # each kind of catalog raises what its client raises
         raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {first_line(error)}") from error
+    return catalog
 
 
 def open_table(catalog: str, table: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -250,6 +251,8 @@ def test_a_storage_that_nothing_installed_reads(stream: StreamTable, catalog: In
 def test_an_object_store_that_does_not_answer(
     stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("PYICEBERG_CATALOG__LAKE")]:
+        monkeypatch.delenv(name)
     move_metadata(catalog, "s3://lake/m.json")
     endpoint = "http://127.0.0.1:1"
     secrets = {"s3.access-key-id": "me", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
