@@ -51,7 +51,7 @@ def open_catalog(name: str) -> Catalog:
         Refused: The configuration has no such catalog, a package that it needs is not installed, or the catalog does
             not answer.
     """
-    if str((Config().get_catalog_config(name) or {}).get("type")).lower() == CatalogType.DYNAMODB:
+    if str((Config().get_catalog_config(name) or {}).get("type")).lower() == CatalogType.DYNAMODB.value:
         sentence = f"Catalog {name!r} is one of DynamoDB, to which PyIceberg does not commit: use Glue or REST for it."
         raise Refused(Reason.UNKNOWN_CATALOG, sentence)
     limit_rest_requests()
