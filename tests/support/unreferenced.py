@@ -47,8 +47,7 @@ def unreferenced(table: Table, *, metadata_files: bool = True, deleted: bool = F
 
 def local_path(table: Table, location: str) -> str:
     """Return the path of a file of a table."""
-    assert isinstance(table.io, PyArrowFileIO)
-    return table.io.parse_location(location, table.io.properties)[2]
+    return PyArrowFileIO.parse_location(location, table.io.properties)[2]
 
 
 def _records(path: str) -> Iterator[Any]:
