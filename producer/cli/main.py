@@ -28,6 +28,7 @@ _OWN = {
     "cancel": ("jobs", "Cancel JOB: its staged files are deleted and nothing is committed."),
     "resume": ("jobs", "Continue JOB after an interruption: staged units stay staged, the rest is done."),
     "jobs": ("jobs", "List recent jobs, of TABLE or of all tables, with start (in UTC), time taken and reason."),
+    "check": ("check", "Try broker, workers, clocks, catalog, Java and scratch, and the storage of TABLE."),
     "config": ("config", "Show every setting, its value and where it comes from."),
 }
 

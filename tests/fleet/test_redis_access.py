@@ -43,6 +43,10 @@ def test_jobs_need_no_more_than_the_user_may(fleet: GuardedFleet) -> None:
     job = fleet.fleet.convert("db.events")
     assert job.wait(150).status is Status.COMMITTED
     assert fleet.json("status", job.id)["status"] == "committed"
+    checks = {check["name"]: check for check in fleet.json("check", "db.events")}
+    assert {name for name, check in checks.items() if not check["passed"]} == set()
+    assert {"broker", "clock", "workers", "java", "scratch", "catalog", "storage: read"} <= checks.keys()
+    assert "2 workers serve all queues" in checks["workers"]["detail"]
     assert job.id in {known.id for known in fleet.fleet.jobs()}
     cancelled = fleet.fleet.compact("db.events", tier="full")
     cancelled.cancel()

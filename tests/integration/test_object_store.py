@@ -12,7 +12,8 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import DataFileContent
 
-from producer import Fleet, Report, Status
+from producer import Fleet, Report, Settings, Status
+from producer.cli.check import run_checks
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
 from producer.storage.object_store_io import ObjectStoreFileIO
 from tasks.testing import StreamTable, read_rows
@@ -133,6 +134,18 @@ def test_the_layout_for_object_stores_and_another_bucket_of_the_same_server(
     run(table, "compact")
     assert rows(table) == expected
     assert all(file.path.startswith("s3a://") for file in table.files())
+
+
+def test_what_check_tries_of_a_store(store: ObjectStore, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = stream(catalog)
+    checks = {check.name: check for check in run_checks(Settings(broker_url=""), "lake", table.identifier)}
+    assert [check for check in checks.values() if check.passed is False] == []
+    assert checks["storage: create once"].detail == "a file is created once"
+    assert not [key for key in store.keys(table.identifier.partition(".")[2]) if "_icefleet" in key]
+    with store.faults(**{"refuse 403": 1.0}):
+        checks = {check.name: check for check in run_checks(Settings(broker_url=""), "lake", table.identifier)}
+    assert "denies access" in checks["table"].detail
+    assert checks["table"].passed is False
 
 
 def test_requests_that_fail_are_repeated(store: ObjectStore, catalog: Catalog) -> None:
