@@ -106,7 +106,7 @@ def metadata(samples: Samples) -> Target:
             metadata = FromInputFile.table_metadata(io.new_input(samples.table.metadata_location))
             return Table(("db", "t"), metadata, samples.table.metadata_location, io, samples.table.catalog)
 
-        opened = SimpleNamespace(load_table=load)
+        opened = SimpleNamespace(load_table=load, properties={})
         with mock.patch.object(catalogs, "load_catalog", return_value=opened):
             try:
                 _planned(open_table("default", "db.t"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -166,6 +167,46 @@ def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:
             won = list(pool.map(lambda who, path=path: io.create_new(path, b"%d" % who), range(16)))
         assert won.count(True) == 1
         assert bytes(io.new_input(path).open(seekable=False).read()) == b"%d" % won.index(True)
+
+
+def renewing(store: ObjectStore, **properties: str) -> tuple[ObjectStoreFileIO, list[int]]:
+    """Access with a key that the store denies, and the renewals so far: others have a key that it takes."""
+    renewals: list[int] = []
+
+    def renew() -> ObjectStoreFileIO:
+        renewals.append(1)
+        return ObjectStoreFileIO({**store.properties, "s3.access-key-id": "fresh"})
+
+    io = ObjectStoreFileIO({**store.properties, "s3.access-key-id": "expired", **properties})
+    io.renew_with(renew)
+    return io, renewals
+
+
+def test_credentials_that_expire_meanwhile_are_renewed(store: ObjectStore) -> None:
+    path = f"s3://{BUCKET}/renewed/{next(_NUMBERS)}"
+    io, renewals = renewing(store)
+    store.counts()
+    with store.faults(only="Credential=expired/", **{"refuse 403": 1.0}):
+        assert io.create_new(path, b"1")
+        assert bytes(io.new_input(path).open(seekable=False).read()) == b"1"
+    assert (renewals, store.counts()["fault refuse 403"]) == ([1], 1)
+
+
+def test_credentials_that_say_when_they_expire_are_renewed_before(store: ObjectStore) -> None:
+    soon = str(int((time.time() + 30) * 1000))
+    io, renewals = renewing(store, **{"s3.session-token-expires-at-ms": soon})
+    store.counts()
+    with store.faults(only="Credential=expired/", **{"refuse 403": 1.0}):
+        assert io.create_new(f"s3://{BUCKET}/renewed/{next(_NUMBERS)}", b"1")
+    assert renewals == [1]
+    assert "fault refuse 403" not in store.counts()
+
+
+def test_access_that_stays_denied_says_so(store: ObjectStore) -> None:
+    io, renewals = renewing(store)
+    with store.faults(**{"refuse 403": 1.0}), pytest.raises(PermissionError, match="the store denies access"):
+        io.new_input(f"s3://{BUCKET}/denied").open()
+    assert renewals == [1]
 
 
 def test_access_through_pyicebergs_own_implementation_stays_possible(store: ObjectStore, catalog: Catalog) -> None:

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
@@ -40,9 +40,9 @@ class ObjectStore:
         return found
 
     @contextmanager
-    def faults(self, **shares: float) -> Iterator[None]:
+    def faults(self, only: str = "", **shares: float) -> Iterator[None]:
         """Let shares of the requests fail; see :class:`tests.support.slow_proxy.Proxy`."""
-        self._set_faults(shares)
+        self._set_faults({"only": only, **shares})
         try:
             yield
         finally:
@@ -58,8 +58,8 @@ class ObjectStore:
         found = self._filesystem.get_file_info(FileSelector(f"{BUCKET}/{folder}", recursive=True, allow_not_found=True))
         return [info.path.removeprefix(f"{BUCKET}/") for info in found if info.type == FileType.Directory]
 
-    def _set_faults(self, shares: dict[str, float]) -> None:
-        body = json.dumps(shares).encode()
+    def _set_faults(self, faults: dict[str, Any]) -> None:
+        body = json.dumps(faults).encode()
         urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/-/faults", body, method="PUT")).close()
 
     @property

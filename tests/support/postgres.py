@@ -37,4 +37,4 @@ def running_postgres(programs: Path, folder: Path, port: int) -> Iterator[str]:
     try:
         yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
     finally:
-        run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "stop")
+        run("pg_ctl", "-D", str(folder / "data"), "-m", "immediate", "-t", "120", "stop")

@@ -34,7 +34,7 @@ class Proxy:
     Faults are shares of requests between 0 and 1: ``busy`` (503), ``reset`` (closed before an answer), ``cut``
     (closed in the middle of an answer), ``lost`` (passed on, and closed before its answer), ``twice`` (passed on twice,
     as by a gateway that repeats requests), ``refuse 500`` (answered with that status), ``answer 500`` (passed on, and
-    answered with it). They meet requests whose method and target ``only`` is found in, ``times`` of them at most.
+    answered with it). They meet requests in whose first line and headers ``only`` is found, ``times`` of them at most.
     """
 
     host: str
@@ -74,7 +74,7 @@ class Proxy:
         if re.search(rb"(?i)\r\nexpect: 100-continue", head):
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect: 100-continue", b"", head)
-        fault = self._draw(f"{method} {target}")
+        fault = self._draw(head.decode("latin-1"))
         self.counts[_kind(method, target, head)] += 1
         self.counts["bytes up"] += length
         if fault is not None and fault.startswith(("busy", "reset", "refuse")):

@@ -47,7 +47,8 @@ def unreferenced(table: Table, *, metadata_files: bool = True, deleted: bool = F
 
 def local_path(table: Table, location: str) -> str:
     """Return the path of a file of a table."""
-    return PyArrowFileIO.parse_location(location, table.io.properties)[2]
+    io = table.io if isinstance(table.io, PyArrowFileIO) else PyArrowFileIO
+    return io.parse_location(location, table.io.properties)[2]
 
 
 def _records(path: str) -> Iterator[Any]:

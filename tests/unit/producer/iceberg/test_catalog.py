@@ -251,7 +251,7 @@ def test_a_storage_that_nothing_installed_reads(stream: StreamTable, catalog: In
 def test_an_object_store_that_does_not_answer(
     stream: StreamTable, catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in os.environ if name.startswith("PYICEBERG_CATALOG__LAKE")]:
+    for name in [name for name in os.environ if name.endswith("__S3__ENDPOINT")]:
         monkeypatch.delenv(name)
     move_metadata(catalog, "s3://lake/m.json")
     endpoint = "http://127.0.0.1:1"
