@@ -169,6 +169,12 @@ def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:
         assert bytes(io.new_input(path).open(seekable=False).read()) == b"%d" % won.index(True)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials may be renewed at once; they were loaded a moment ago."""
+    monkeypatch.setattr("producer.storage.access._PAUSE", 0.0)
+
+
 def renewing(store: ObjectStore, **properties: str) -> tuple[ObjectStoreFileIO, list[int]]:
     """Access with a key that the store denies, and the renewals so far: others have a key that it takes."""
     renewals: list[int] = []
@@ -182,7 +188,7 @@ def renewing(store: ObjectStore, **properties: str) -> tuple[ObjectStoreFileIO, 
     return io, renewals
 
 
-def test_credentials_that_expire_meanwhile_are_renewed(store: ObjectStore) -> None:
+def test_credentials_that_expire_meanwhile_are_renewed(store: ObjectStore, impatient: None) -> None:
     path = f"s3://{BUCKET}/renewed/{next(_NUMBERS)}"
     io, renewals = renewing(store)
     store.counts()
@@ -192,7 +198,7 @@ def test_credentials_that_expire_meanwhile_are_renewed(store: ObjectStore) -> No
     assert (renewals, store.counts()["fault refuse 403"]) == ([1], 1)
 
 
-def test_credentials_that_say_when_they_expire_are_renewed_before(store: ObjectStore) -> None:
+def test_credentials_that_say_when_they_expire_are_renewed_before(store: ObjectStore, impatient: None) -> None:
     soon = str(int((time.time() + 30) * 1000))
     io, renewals = renewing(store, **{"s3.session-token-expires-at-ms": soon})
     store.counts()
@@ -202,7 +208,7 @@ def test_credentials_that_say_when_they_expire_are_renewed_before(store: ObjectS
     assert "fault refuse 403" not in store.counts()
 
 
-def test_access_that_stays_denied_says_so(store: ObjectStore) -> None:
+def test_access_that_stays_denied_says_so(store: ObjectStore, impatient: None) -> None:
     io, renewals = renewing(store)
     with store.faults(**{"refuse 403": 1.0}), pytest.raises(PermissionError, match="the store denies access"):
         io.new_input(f"s3://{BUCKET}/denied").open()
