@@ -29,7 +29,7 @@ from producer.state.job_store import ROOT, JobStore
 from producer.storage.files import create_file, delete_if_exists, write_file
 from producer.storage.locations import FencedFileIO, TableLocations
 
-#: Seconds that clocks may differ: committers take each other for dead after a few minutes.
+#: Seconds that clocks may differ: time limits and records carry times.
 _CLOCK_SECONDS: Final = 30.0
 #: Seconds in which workers answer.
 _ANSWER_SECONDS: Final = 2.0

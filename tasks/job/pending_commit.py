@@ -9,6 +9,8 @@ import secrets
 import time
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from pyiceberg.table import Table
 
@@ -20,8 +22,12 @@ from producer.state.job_store import JobStore
 from producer.state.round_store import RoundStore
 from tasks.job.context import JobContext
 
-#: Seconds after which a recorded commit does not happen any more: no committer sends one that it recorded earlier.
-MAX_AGE = 300.0
+#: Seconds after which a commit that another process has seen the record of does not happen any more.
+MAX_AGE: Final = 300.0
+#: Seconds in which a committer sends the commit that it recorded, or gives it up.
+_MAX_PREPARATION: Final = MAX_AGE / 2
+#: Seconds that the clocks of machines may differ.
+_MAX_CLOCK_DIFFERENCE: Final = 3600.0
 
 
 @dataclass
@@ -32,6 +38,7 @@ class PendingCommit:
     records: RoundStore
     number: int
     note: CommitNote
+    began: float = 0.0
 
     @classmethod
     def begin(cls, store: JobStore, plan: Plan) -> PendingCommit:
@@ -46,14 +53,18 @@ class PendingCommit:
         An attempt that makes no snapshot makes no files.
         """
         name = str(uuid.uuid4())
+        self.began = time.monotonic()
         added = {name: snapshot_id} if snapshot_id is not None else {}
         self._update(started=time.time(), head=head, snapshots=self.note.snapshots | added)
         return name
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the attempt may be sent: other committers wait for it as long again."""
-        return time.time() - self.note.started < MAX_AGE / 2
+        """Whether the attempt may be sent: other committers wait for it as long again.
+
+        By both clocks, since one stands still while a machine is suspended, and the other may be set back.
+        """
+        return max(time.monotonic() - self.began, time.time() - self.note.started) < _MAX_PREPARATION
 
     def discard_attempt(self, name: str) -> None:
         """Record that nothing is left of an attempt."""
@@ -77,11 +88,10 @@ class PendingCommit:
 def has_pending_commit(context: JobContext, plan: Plan) -> bool:
     """Return whether a committer may be about to commit a round.
 
-    A commit on a head that the branch has left will fail, and one that was recorded long ago is dead.
+    A commit on a head that the branch has left will fail, and one that was recorded long ago is dead. How long ago is
+    counted by this process alone, from its first look: the clocks of two machines may differ.
     """
-    now = time.time()
-    notes = context.store.at(plan).commits()
-    pending = [note for note in notes if not note.settled and abs(now - note.started) < MAX_AGE]
+    pending = [note for note in context.store.at(plan).commits() if not note.settled and _may_be_sent(note)]
     if not pending:
         return False
     try:
@@ -89,6 +99,17 @@ def has_pending_commit(context: JobContext, plan: Plan) -> bool:
     except IcefleetError:
         return True
     return head is not None and any(note.head == head.snapshot_id for note in pending)
+
+
+def _may_be_sent(note: CommitNote) -> bool:
+    seconds = time.monotonic() - _first_look(note.token, note.started)
+    return seconds < MAX_AGE and abs(time.time() - note.started) < MAX_AGE + _MAX_CLOCK_DIFFERENCE
+
+
+@lru_cache(maxsize=1024)
+def _first_look(token: str, started: float) -> float:
+    """Return when this process first looked at an attempt, by its monotonic clock."""
+    return time.monotonic()
 
 
 def merged_vectors_path(table: Table, plan: Plan, name: str) -> str:

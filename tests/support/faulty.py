@@ -22,7 +22,7 @@ from producer.common.settings import Settings
 from producer.model.job import Report, Request
 from producer.state.commit_history import JOB
 from tasks.job.context import JobContext
-from tasks.lifecycle.outcomes import Ended, Stage, Step
+from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tests.support import plainengine, plainrewriter
@@ -125,7 +125,7 @@ class Jobs:
         self.broken: set[int] = set()
         self._late = 0.0
         self._thread = threading.get_ident()
-        real, self._real_sleep = time.time, time.sleep
+        real, monotonic, self._real_sleep = time.time, time.monotonic, time.sleep
         monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: catalog)
         monkeypatch.setattr("tasks.operations.convert.execute.convert", self._convert)
         monkeypatch.setattr("tasks.operations.convert.execute.session", lambda *_: None)
@@ -133,6 +133,7 @@ class Jobs:
         monkeypatch.setattr("tasks.operations.compact.execute.session", lambda *_: None)
         monkeypatch.setattr(time, "sleep", self._sleep)
         monkeypatch.setattr(time, "time", lambda: real() + self._late)
+        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + self._late)
 
     def _sleep(self, seconds: float) -> None:
         """Note a pause of ours; threads that libraries keep in this process sleep as ever."""
@@ -181,6 +182,8 @@ class Jobs:
             step = advance(JobContext.open(step.plan.request.job, step.plan.location), self.settings)
             if isinstance(step, Stage):
                 self.stage(step)
+            elif isinstance(step, Waiting):
+                self.wait(60)
         raise AssertionError(f"the job does not come to its end: {step}")
 
     def run(self, request: Request | None = None, between: Callable[[], Any] | None = None, **asked: Any) -> Report:

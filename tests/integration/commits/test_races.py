@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -197,6 +198,47 @@ class TestTwoCommitters:
         second.settle(happened=False)
         assert not has_pending_commit(context, step.plan)
         assert context.store.at(step.plan).commits() == []
+
+    def test_a_commit_of_a_machine_whose_clock_is_wrong_may_still_happen(
+        self, create: Create, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill(create())
+        request = jobs.request()
+        step = jobs.start(request)
+        assert isinstance(step, Stage)
+        context = jobs.context(request)
+        pending = PendingCommit.begin(context.store, step.plan)
+        head = context.reload(step.plan).metadata.current_snapshot_id
+        assert head is not None
+        now, clock = time.time(), time.monotonic()
+        for off in (-1800, 1800):
+            with monkeypatch.context() as clocks:
+                clocks.setattr(time, "time", lambda off=off: now + off)
+                pending.begin_attempt(head, None)
+            assert pending.is_fresh or off < 0
+            assert has_pending_commit(context, step.plan)
+            with monkeypatch.context() as clocks:
+                clocks.setattr(time, "monotonic", lambda: clock + 299)
+                assert has_pending_commit(context, step.plan)
+                clocks.setattr(time, "monotonic", lambda: clock + 400)
+                assert not has_pending_commit(context, step.plan)
+        monkeypatch.setattr(time, "time", lambda: now + 9000)
+        assert not has_pending_commit(context, step.plan)
+
+    @pytest.mark.parametrize("name", ["time", "monotonic"])
+    def test_a_commit_whose_preparation_took_long_is_not_sent(
+        self, create: Create, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        fill(create())
+        request = jobs.request()
+        step = jobs.start(request)
+        assert isinstance(step, Stage)
+        pending = PendingCommit.begin(jobs.context(request).store, step.plan)
+        pending.begin_attempt(1, None)
+        assert pending.is_fresh
+        later = getattr(time, name)() + 151
+        monkeypatch.setattr(time, name, lambda: later)
+        assert not pending.is_fresh
 
     def test_a_committer_of_a_job_that_is_being_ended_stops_at_once(
         self, stream: StreamTable, catalog: FaultyCatalog, jobs: Jobs
