@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from bench.catalog import RunTables
 from bench.data import Master, Recipe
+from bench.place import Where
 from bench.sizes import Size
 from tasks.testing.reader import Checksum
 
@@ -37,6 +38,8 @@ class Entry:
     #: Its name in the report; the program's name by default. Unique within a case.
     label: str = ""
     ask: Ask
+    #: Where the tables are that it works on.
+    where: Where = Where.DISK
     #: Of its JVM, where it has one.
     heap_mb: int = 512
     #: Whether it must commit to each table; yardsticks do not.

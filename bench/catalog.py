@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from bench.data import Master
 from bench.files import Files
-from tasks.testing import local_catalog
+from bench.place import Place
 
 #: Of the catalog and of its one namespace. Spark's catalog of this name sees the same tables in the same file.
 NAME = "bench"
@@ -23,11 +24,17 @@ class RunCatalog:
     """A catalog in a file of its own, for one process: Spark gets its catalog when its session starts.
 
     Names of tables are not used twice, so that no process finds a table in a cache.
+
+    Args:
+        place: Where its tables lie. The warehouse, which holds none, is a folder on the disk.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, place: Place) -> None:
         self.folder = folder.absolute()
-        self.pyiceberg = local_catalog(self.folder, NAME)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.place = place
+        uri, warehouse = f"sqlite:///{self.folder}/catalog.db", f"file://{self.folder}/warehouse"
+        self.pyiceberg = SqlCatalog(NAME, uri=uri, warehouse=warehouse, **place.properties)
         self.pyiceberg.create_namespace_if_not_exists(NAME)
         self._numbers = itertools.count(1)
 
@@ -44,8 +51,9 @@ class RunCatalog:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables by which a process knows the catalog."""
-        prefix = f"PYICEBERG_CATALOG__{NAME.upper()}__"
-        return {f"{prefix}TYPE": "sql", f"{prefix}URI": self.uri, f"{prefix}WAREHOUSE": self.warehouse}
+        known = {"type": "sql", "uri": self.uri, "warehouse": self.warehouse, **self.place.contestant_properties}
+        names = {name: name.upper().replace(".", "__").replace("-", "_") for name in known}
+        return {f"PYICEBERG_CATALOG__{NAME.upper()}__{names[name]}": value for name, value in known.items()}
 
     def register(self, metadata_location: str) -> str:
         """Register a table and return its name."""

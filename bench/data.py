@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from pyiceberg.catalog import Catalog
 
 from bench.files import Files
-from tasks.testing import StreamTable, local_catalog
+from bench.place import Place
+from tasks.testing import StreamTable
 from tasks.testing.reader import Checksum
 
 _RECORD = "master.json"
@@ -71,14 +72,14 @@ class Master:
 _MASTERS = TypeAdapter(Master)
 
 
-def master(data: Path, name: str, recipe: Recipe) -> Master:
+def master(place: Place, name: str, recipe: Recipe) -> Master:
     """A master by its name: the one that is there, as it was made, or a new one.
 
     Args:
-        data: The folder that keeps masters.
+        place: Where masters are kept.
         name: Tells all that the recipe depends on: workload, size, version of the generator.
     """
-    folder = data.absolute() / "masters" / name
+    folder = place.folder / "masters" / name
     record = folder / _RECORD
     if record.exists():
         known = _MASTERS.validate_json(record.read_bytes())
@@ -86,7 +87,7 @@ def master(data: Path, name: str, recipe: Recipe) -> Master:
             known.restore()
             return known
     shutil.rmtree(folder, ignore_errors=True)
-    catalog = local_catalog(folder, "bench")
+    catalog = place.catalog(folder, "bench")
     tables = tuple(_describe(generated) for generated in recipe(catalog))
     catalog.close()
     paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}

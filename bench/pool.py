@@ -12,10 +12,11 @@ from typing import Final, TypeAlias
 from bench.case import Case, Entry
 from bench.catalog import RunCatalog
 from bench.contestant import Contestant
+from bench.place import Places, Where
 from bench.programs import PROGRAMS, Absent, Start
 
-#: What makes two contestants the same: program, heap, cores, arguments, environment.
-_Key: TypeAlias = tuple[str, int, int, tuple[str, ...], tuple[tuple[str, str], ...]]
+#: What makes two contestants the same: program, place, heap, cores, arguments, environment.
+_Key: TypeAlias = tuple[str, Where, int, int, tuple[str, ...], tuple[tuple[str, str], ...]]
 _READER_HEAP_MB: Final = 4096
 _READER_CORES: Final = 2
 
@@ -40,6 +41,7 @@ class ContestantPool:
     def __init__(self, data: Path, *, fetch: bool = False) -> None:
         self._data = data.absolute()
         self._fetch = fetch
+        self.places = Places(data)
         self._absent: dict[str, Absent] = {}
         self._pool: dict[_Key, RunningContestant] = {}
         self._readers: dict[str, RunningContestant] = {}
@@ -81,9 +83,10 @@ class ContestantPool:
         _end(self._readers.pop(name, None), kill=True)
 
     def close(self) -> None:
-        """Stop all contestants and readers."""
+        """Stop all contestants and readers, and the object store."""
         for running in (*self._pool.values(), *self._readers.values()):
             _end(running, kill=False)
+        self.places.close()
         for name in ("catalogs", "scratch"):
             with suppress(OSError):
                 (self._data / name).rmdir()
@@ -92,10 +95,11 @@ class ContestantPool:
         if entry.program in self._absent:  # and not tried again
             raise self._absent[entry.program]
         program = PROGRAMS[entry.program]
+        place = self.places.get(entry.where)
         name = f"{program.name}-{next(self._numbers)}"
         scratch = self._data / "scratch" / name
         scratch.mkdir(parents=True)
-        catalog = RunCatalog(self._data / "catalogs" / name)
+        catalog = RunCatalog(self._data / "catalogs" / name, place)
         try:
             start = Start(
                 data=self._data,
@@ -128,4 +132,4 @@ def _end(running: RunningContestant | None, *, kill: bool) -> None:
 
 def _key(entry: Entry, case: Case) -> _Key:
     environment = tuple(sorted(entry.environment.items()))
-    return (entry.program, entry.heap_mb, case.cores, entry.arguments, environment)
+    return (entry.program, entry.where, entry.heap_mb, case.cores, entry.arguments, environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -81,6 +82,7 @@ def _peer(module: str, *, catalog: bool) -> Launch:
         if catalog:
             command += ["--catalog-name", NAME, "--catalog-uri", start.catalog.uri]
             command += ["--warehouse", start.catalog.warehouse, "--jars", str(found.jars)]
+            command += ["--file-io", json.dumps(dict(start.catalog.place.contestant_properties))]
         return [*command, *start.arguments], {**found.variables, "TMPDIR": str(start.scratch)}
 
     return launch

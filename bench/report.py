@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 
 from bench import text
 from bench.case import Workload
@@ -118,6 +119,7 @@ def _workload(result: WorkloadResult) -> Iterator[str]:
         if query:
             yield from (f"Query: {query}.", "")
         yield from (*text.table(_HEAD, [_row(case, contest) for contest in case.contests]), "")
+        yield from _traffic(case)
         yield from _notes(case)
 
 
@@ -165,6 +167,30 @@ def _query(case: CaseResult, contest: Contest) -> str:
     before = text.seconds(case.query_seconds) if case.query_seconds is not None else "stopped"
     after = text.seconds(contest.query_seconds) if contest.query_seconds is not None else "stopped"
     return f"{before} → {after}"
+
+
+def _traffic(case: CaseResult) -> Iterator[str]:
+    """Yield a table of the requests to the object store, by kind: medians of the runs that count."""
+    found = {
+        contest.name: seen
+        for contest in case.contests
+        if (seen := [run.traffic for run in contest.counted if run.traffic is not None])
+    }
+    if not found:
+        return
+    kinds = sorted({kind for runs in found.values() for run in runs for kind in run.requests})
+    rows = [
+        [
+            name,
+            *(f"{median(run.requests.get(kind, 0) for run in runs):,.0f}" for kind in kinds),
+            f"{median(sum(run.requests.values()) for run in runs):,.0f}",
+            text.size(median(run.bytes_down for run in runs)),
+            text.size(median(run.bytes_up for run in runs)),
+            text.seconds(median(run.cpu_seconds for run in runs)),
+        ]
+        for name, runs in found.items()
+    ]
+    yield from (*text.table(("requests", *kinds, "all", "down", "up", "CPU of the store"), rows), "")
 
 
 def _notes(case: CaseResult) -> Iterator[str]:
@@ -236,5 +262,7 @@ _COLUMNS = (
     "* files, before → after: data files, equality delete files (eq), position delete files (pos), vectors (dv);",
     "* query, before → after: medians;",
     "* rows: whether their checksum equals that of the rows that were written, in every run;",
+    "* requests: those to the object store by kind, as its proxy counts them; down, up: bytes of their bodies;",
+    "* CPU of the store: CPU seconds of its server and its proxy, which share the machine with the contestant;",
     "* runs: those that count; one in W2 and W5, and fewer than five for slow contestants (`--patience`).",
 )

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bench.files import Files
+from bench.place import Traffic
 
 
 class Outcome(StrEnum):
@@ -42,6 +43,8 @@ class Run:
     facts: dict[str, Any]
     #: What is wrong with what it left; None when all rows are what they must be. A wrong run does not count.
     difference: str | None = None
+    #: What it asked of an object store, if its tables are on one.
+    traffic: Traffic | None = None
 
     @property
     def rows_equal(self) -> bool:

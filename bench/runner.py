@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from bench.catalog import NAME, RunTables
 from bench.contestant import Answer, Failed, TimedOut
 from bench.data import Master, master
 from bench.machine import machine, versions
+from bench.place import Where
 from bench.pool import ContestantPool, RunningContestant
 from bench.programs import PROGRAMS, Absent
 from bench.results import CaseResult, Contest, Outcome, Run, WorkloadResult
@@ -34,6 +35,8 @@ class _Turn:
     """An entry while its case runs."""
 
     entry: Entry
+    #: None if the place of its tables cannot be had here.
+    master: Master | None
     does: str = ""
     runs: list[Run] = field(default_factory=list)
     outcome: Outcome = Outcome.RAN
@@ -79,7 +82,6 @@ class Runner:
         fetch: bool = False,
         patience: float = math.inf,
     ) -> None:
-        self._data = data
         self._size = size
         self._say = say
         self._only = frozenset(only)
@@ -108,17 +110,22 @@ class Runner:
 
     def _case(self, workload: Workload, case: Case) -> CaseResult:
         self._say(f"[bold]{workload.name}, {case.name}[/bold]: {case.title}")
-        master_tables = master(self._data, case.master, case.recipe)
-        turns = [_Turn(entry, _does(entry)) for entry in case.entries if not self._only or entry.program in self._only]
+        masters = self._masters(case)
+        master_tables = masters[Where.DISK]
+        turns = [
+            _Turn(entry, masters.get(entry.where), _does(entry))
+            for entry in case.entries
+            if not self._only or entry.program in self._only
+        ]
         reader, before = self._query_before(case, master_tables)
         if case.together:
-            self._rounds(turns, case, master_tables, reader)
+            self._rounds(turns, case, reader)
         else:
             for turn in list(turns):
                 if case.stop_at_success and any(_finished(other) and _alike(other, turn) for other in turns):
                     turns.remove(turn)
                     continue
-                self._rounds([turn], case, master_tables, reader)
+                self._rounds([turn], case, reader)
                 self._release([turn], case)
         self._release(turns, case)
         return CaseResult(
@@ -135,12 +142,20 @@ class Runner:
             before,
         )
 
+    def _masters(self, case: Case) -> dict[Where, Master]:
+        """Return the master of a case on the disk, and in each other place that entries work in and that can be had."""
+        masters = {}
+        for where in {Where.DISK: None} | {entry.where: None for entry in case.entries}:
+            with suppress(Absent):  # contestants say why when they are started
+                masters[where] = master(self._pool.places.get(where), case.master, case.recipe)
+        return masters
+
     def _release(self, turns: Sequence[_Turn], case: Case) -> None:
         if not self._size.keep:
             for turn in turns:
                 self._pool.stop(turn.entry, case)
 
-    def _rounds(self, turns: Sequence[_Turn], case: Case, master_tables: Master, reader: str | None) -> None:
+    def _rounds(self, turns: Sequence[_Turn], case: Case, reader: str | None) -> None:
         for turn in turns:
             turn.outcome, turn.reason = self._start(turn.entry, case)
         warmups = {id(turn): _or(turn.entry.warmups, self._size.warmups) for turn in turns}
@@ -151,7 +166,7 @@ class Runner:
                 if turn.outcome is Outcome.RAN and number < totals[id(turn)] and not self._enough(turn):
                     counts = number >= warmups[id(turn)]
                     last = reader is not None and turn.query_seconds is None and number >= totals[id(turn)] - _FEWEST
-                    self._run(turn, case, master_tables, reader if last else None, counts=counts)
+                    self._run(turn, case, reader if last else None, counts=counts)
 
     def _enough(self, turn: _Turn) -> bool:
         return turn.spent >= self._patience and len(turn.runs) >= _FEWEST
@@ -168,11 +183,12 @@ class Runner:
             return Outcome.FAILED, f"did not start: {error}"
         return Outcome.RAN, None
 
-    def _run(self, turn: _Turn, case: Case, master_tables: Master, reader: str | None, *, counts: bool) -> None:
+    def _run(self, turn: _Turn, case: Case, reader: str | None, *, counts: bool) -> None:
         entry = turn.entry
+        assert turn.master is not None
         try:
             running = self._pool.get(entry, case)
-            with running.catalog.register_master(master_tables) as run_tables:
+            with running.catalog.register_master(turn.master) as run_tables:
                 run = self._measured(running, turn, case, run_tables)
                 turn.spent += run.seconds
                 if counts:
@@ -208,7 +224,10 @@ class Runner:
             "output": f"file://{run_tables.output}",
         }
         truths: Sequence[Checksum] = [table.truth for table in run_tables.master.tables]
-        with case.stream(run_tables) if case.stream else nullcontext() as stream:
+        with (
+            case.stream(run_tables) if case.stream else nullcontext() as stream,
+            self._pool.places.traffic(entry.where) as traffic,
+        ):
             answer: Answer = running.contestant.ask(request, entry.limit)
         facts, usage = dict(answer.facts), answer.usage
         if stream is not None:
@@ -229,6 +248,7 @@ class Runner:
             run_tables.files(),
             facts,
             wrong,
+            traffic,
         )
 
     def _query_before(self, case: Case, master_tables: Master) -> tuple[str | None, float | None]:

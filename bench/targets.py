@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench import text
+from bench.place import SLOW
 from bench.results import CaseResult, Contest, Outcome, Results, Run
 
 _GB = 1e9
@@ -133,6 +134,24 @@ def _w6(results: Results) -> Iterator[Target]:
     yield _Goal("W6", "100 commits, warm: ≤ 5 s", [some]).at_most(_seconds(some), 5, text.seconds)
 
 
+def _w8(results: Results) -> Iterator[Target]:
+    for name in ("files of 1 MB", "16 buckets", "checkpoints"):
+        case = _case(results, "w8", name)
+        peer = _of(case, "iceberg-spark")
+        most = 3 if name == "checkpoints" else 2
+        for operation in ("compact",) if name == "files of 1 MB" else ("convert", "compact"):
+            disk, store = _on_both(case, f"icefleet {operation}")
+            goal = _Goal("W8", f"{name}: {operation} with latency ≤ {most} × its time on the disk", [disk, store])
+            yield goal.at_most(_ratio(store, disk), most, text.times)
+            goal = _Goal("W8", f"{name}: {operation} with latency ≥ 5 × faster than Iceberg's procedure", [store, peer])
+            yield goal.at_least(_ratio(peer, store), 5)
+    disk, store = _on_both(_case(results, "w8", "planning"), "icefleet-steps")
+    for operation, fact in (("conversion", "plan_seconds"), ("compaction", "plan_compaction_seconds")):
+        slow, fast = _fact(store, fact), _fact(disk, fact)
+        goal = _Goal("W8", f"plan of a {operation} with latency ≤ 2 × its time on the disk", [disk, store])
+        yield goal.at_most(slow / fast if slow and fast else None, 2, text.times)
+
+
 def _w12(results: Results) -> Iterator[Target]:
     for case in _cases(results, "w12"):
         own, join = _of(case, "icefleet"), _of(case, "arrow-join")
@@ -180,6 +199,7 @@ _ALL: Sequence[Callable[[Results], Iterator[Target]]] = (
     _w2,
     _w3_and_w4,
     _w6,
+    _w8,
     _w12,
     _small_tables,
     _planning,
@@ -204,6 +224,11 @@ def _named(case: CaseResult | None) -> str:
 
 def _of(case: CaseResult | None, program: str, does: str | None = None) -> Contest | None:
     return case.of(program, does) if case else None
+
+
+def _on_both(case: CaseResult | None, name: str) -> tuple[Contest | None, Contest | None]:
+    """Return a contestant's results on the disk and on the slow store."""
+    return (case.contest(name), case.contest(f"{name}{SLOW}")) if case else (None, None)
 
 
 def _median(contest: Contest | None, figure: Callable[[Run], float]) -> float | None:

@@ -20,7 +20,12 @@ def difference(pool: ContestantPool, run_tables: RunTables, truths: Sequence[Che
     for name, table, known, truth in zip(
         run_tables.names, run_tables.tables(), run_tables.master.tables, truths, strict=True
     ):
-        request = {"do": "checksum", "metadata_location": table.metadata_location, "columns": known.columns}
+        request = {
+            "do": "checksum",
+            "metadata_location": table.metadata_location,
+            "file_io": dict(run_tables.catalog.place.properties),
+            "columns": known.columns,
+        }
         try:
             facts = pool.reader(READER).contestant.ask(request, _LIMIT).facts
         except Failed as error:

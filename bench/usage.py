@@ -83,6 +83,11 @@ def memory(root: int) -> int:
     return sum(_pss(pid) for pid in tree(root))
 
 
+def cpu_seconds(root: int) -> float:
+    """Processor time of a tree since its processes began."""
+    return _totals(root)[0] / _TICKS
+
+
 def _pss(pid: int) -> int:
     for line in _read(pid, "smaps_rollup").splitlines():
         if line.startswith("Pss:"):

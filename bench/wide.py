@@ -21,6 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, IcebergType, LongType, NestedField, StringType
 
 from bench.data import GeneratedTable
+from bench.place import local_path
 from producer.iceberg.manifest_entry import NewFile, new_data_file
 from tasks.testing import RowDelta, StreamTable
 from tasks.testing.files import write_parquet
@@ -96,8 +97,8 @@ class _Seeds:
     def __init__(self, table: StreamTable) -> None:
         loaded = table.table
         self._location = loaded.metadata.location
+        self._folder = local_path(table.catalog, self._location)
         self._spec_id = loaded.spec().spec_id
-        self._folder("seeds")
         self._count = 0
         self._data: list[dict[str, Any]] = []
         self._deletes: list[dict[str, Any]] = []
@@ -129,17 +130,13 @@ class _Seeds:
         return self._linked(self._deletes[seed], partition, content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
 
     def _linked(self, written: dict[str, Any], partition: int, **fields: Any) -> NewFile:
-        folder = self._folder(f"data/device_bucket={partition}")
         self._count += 1
-        path = folder / f"{self._count:08d}-{Path(written['file_path']).name}"
-        os.link(written["file_path"].removeprefix("file://"), path)
-        described = {**written, "file_path": f"file://{path}", "partition": Record(partition), **fields}
+        seed = written["file_path"].removeprefix(f"{self._location}/")
+        path = f"data/device_bucket={partition}/{self._count:08d}-{Path(seed).name}"
+        (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+        os.link(self._folder / seed, self._folder / path)
+        described = {**written, "file_path": f"{self._location}/{path}", "partition": Record(partition), **fields}
         return NewFile(new_data_file(**described), self._spec_id)
-
-    def _folder(self, name: str) -> Path:
-        folder = Path(self._location.removeprefix("file://")) / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
 
 
 def _random_rows(random: np.random.Generator) -> pa.Table:

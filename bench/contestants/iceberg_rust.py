@@ -16,21 +16,25 @@ from tasks.testing.reader import Checksum
 
 def checksum(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a table, and the sum of their hashes over the columns that are named."""
-    found = Checksum.of_table(_session(asked["metadata_location"]), "t", asked["columns"])
+    found = Checksum.of_table(_session(asked), "t", asked["columns"])
     return {"rows": found.rows, "hashes": str(found.hashes)}
 
 
 def query(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of a query in which ``{table}`` stands for the table, and the seconds until they were there."""
     started = time.perf_counter()
-    session = _session(asked["metadata_location"])
+    session = _session(asked)
     rows = session.sql(asked["sql"].replace("{table}", "t")).to_arrow_table().to_pylist()
     return {"seconds": time.perf_counter() - started, "rows": rows}
 
 
-def _session(location: str) -> SessionContext:
+def _session(asked: Mapping[str, Any]) -> SessionContext:
     context = SessionContext()
-    table = IcebergDataFusionTable(identifier=["bench", "t"], metadata_location=location, file_io_properties={})
+    table = IcebergDataFusionTable(
+        identifier=["bench", "t"],
+        metadata_location=asked["metadata_location"],
+        file_io_properties=asked.get("file_io", {}),
+    )
     context.register_table("t", table)
     return context
 

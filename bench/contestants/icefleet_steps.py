@@ -21,19 +21,16 @@ from workers.runtime import session
 T = TypeVar("T")
 
 
+def plan(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The plans of a compaction, of which nothing comes, and of a conversion with its records."""
+    return _planned(asked, Request.new(asked["table"], catalog=asked["catalog"]["name"]), Settings.load())[0]
+
+
 def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A conversion; before it, the plan of a compaction too, which nothing comes of."""
-    settings, facts = Settings.load(), dict[str, Any]()
-    catalog, name = asked["catalog"]["name"], asked["table"]
-    planned = _step(facts, "plan_compaction", lambda: Fleet().plan(name, catalog=catalog, operation=Operation.COMPACT))
-    facts["compaction_files"] = sum(unit.files for unit in planned.plan.units)
-    del planned
-    request = Request.new(name, catalog=catalog)
-    step = _step(facts, "plan", lambda: begin(request, settings))
-    if not isinstance(step, Stage):
-        raise Failed(f"nothing is planned: {step}")
+    """The same, and the conversion."""
+    settings, request = Settings.load(), Request.new(asked["table"], catalog=asked["catalog"]["name"])
+    facts, step = _planned(asked, request, settings)
     plan, units = step.plan, step.units
-    facts |= {"units": len(units), "files": sum(unit.files for unit in plan.units)}
     context = JobContext.open(request.job, plan.location)
 
     def stage_all() -> None:
@@ -48,6 +45,19 @@ def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
     return facts | ended.report.model_dump(mode="json", exclude={"failures", "seconds"})
 
 
+def _planned(asked: Mapping[str, Any], request: Request, settings: Settings) -> tuple[dict[str, Any], Stage]:
+    """Plan a compaction and begin a conversion; return the facts of both, and what is to be staged."""
+    facts: dict[str, Any] = {}
+    name, catalog = asked["table"], asked["catalog"]["name"]
+    planned = _step(facts, "plan_compaction", lambda: Fleet().plan(name, catalog=catalog, operation=Operation.COMPACT))
+    facts["compaction_files"] = sum(unit.files for unit in planned.plan.units)
+    del planned
+    step = _step(facts, "plan", lambda: begin(request, settings))
+    if not isinstance(step, Stage):
+        raise Failed(f"nothing is planned: {step}")
+    return facts | {"units": len(step.units), "files": sum(unit.files for unit in step.plan.units)}, step
+
+
 def _step(facts: dict[str, Any], name: str, work: Callable[[], T]) -> T:
     """Do a step, and note what it took of this process."""
     with UsageMonitor(os.getpid()) as monitor:
@@ -59,4 +69,4 @@ def _step(facts: dict[str, Any], name: str, work: Callable[[], T]) -> T:
 
 
 if __name__ == "__main__":
-    serve(claim_stdout(), {"convert": convert}, {})
+    serve(claim_stdout(), {"plan": plan, "convert": convert}, {})

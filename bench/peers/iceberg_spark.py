@@ -11,6 +11,7 @@ tables. All is as Iceberg documents it; only caching of tables is off, since oth
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +22,18 @@ from pyspark.sql import SparkSession
 from bench.peers.serving import Idle, claim_stdout, serve
 from bench.peers.spark import arguments, in_session, start, versions
 
+#: Properties that have another name in Iceberg's Java implementation.
+_JAVA_NAMES = {"s3.region": "client.region"}
 
-def catalog_settings(name: str, uri: str, warehouse: str, jars: Path) -> dict[str, str]:
+
+def catalog_settings(
+    name: str, uri: str, warehouse: str, jars: Path, file_io: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Spark's settings for a catalog.
 
     Args:
         uri: as PyIceberg has it, ``sqlite:////path/catalog.db``.
+        file_io: PyIceberg's properties of an S3 server, if the tables are on one.
     """
     path = uri.removeprefix("sqlite:///")
     if path == uri:
@@ -41,9 +48,10 @@ def catalog_settings(name: str, uri: str, warehouse: str, jars: Path) -> dict[st
         f"{prefix}.uri": f"jdbc:sqlite:{path}?busy_timeout=30000",
         f"{prefix}.jdbc.schema-version": "V1",
         f"{prefix}.warehouse": warehouse,
-        f"{prefix}.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+        f"{prefix}.io-impl": f"org.apache.iceberg.{'aws.s3.S3FileIO' if file_io else 'hadoop.HadoopFileIO'}",
         f"{prefix}.cache-enabled": "false",
         "spark.sql.defaultCatalog": name,
+        **{f"{prefix}.{_JAVA_NAMES.get(key, key)}": value for key, value in (file_io or {}).items()},
     }
 
 
@@ -97,9 +105,11 @@ def main() -> None:
     parser.add_argument("--catalog-uri", required=True)
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--jars", type=Path, required=True, help="Folder of Iceberg's runtime and SQLite's driver.")
+    parser.add_argument("--file-io", type=json.loads, default={}, help="PyIceberg's properties of an S3 server, JSON.")
     asked = parser.parse_args()
     answers = claim_stdout()
-    spark = start(asked, catalog_settings(asked.catalog_name, asked.catalog_uri, asked.warehouse, asked.jars))
+    settings = catalog_settings(asked.catalog_name, asked.catalog_uri, asked.warehouse, asked.jars, asked.file_io)
+    spark = start(asked, settings)
     (version,) = spark.sql("SELECT system.iceberg_version() AS iceberg").collect()
     commands = {"rewrite": rewrite, "query": query, "count": count}
     serve(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.case import Workload
-from bench.workloads import planning, small_tables, two_workers, w0, w1, w2, w3, w4, w5, w6, w12
+from bench.workloads import planning, small_tables, two_workers, w0, w1, w2, w3, w4, w5, w6, w8, w12
 
 _ALL: Final = (
     w0.WORKLOAD,
@@ -16,6 +16,7 @@ _ALL: Final = (
     w4.WORKLOAD,
     w5.WORKLOAD,
     w6.WORKLOAD,
+    w8.WORKLOAD,
     w12.WORKLOAD,
     small_tables.WORKLOAD,
     planning.WORKLOAD,

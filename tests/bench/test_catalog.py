@@ -11,25 +11,26 @@ from pyiceberg.catalog import Catalog
 from bench.catalog import RunCatalog
 from bench.data import GeneratedTable, master
 from bench.files import Files
+from bench.place import Place
 from tasks.testing import StreamTable
 from tests.bench.conftest import ROWS, recipe
 
 
 def test_a_master_is_made_once(tmp_path: Path) -> None:
-    made = master(tmp_path, "small", recipe)
+    made = master(Place.disk(tmp_path), "small", recipe)
     assert (made.files.data, made.files.equality_deletes, made.files.deletes) == (1, 1, 1)
     assert made.tables[0].truth.rows == 8
 
     def never(catalog: Catalog) -> Iterator[GeneratedTable]:
         raise AssertionError("made again")
 
-    assert master(tmp_path, "small", never) == made
+    assert master(Place.disk(tmp_path), "small", never) == made
 
 
 def test_a_master_that_was_moved_is_made_again(tmp_path: Path) -> None:
-    master(tmp_path / "here", "small", recipe)
+    master(Place.disk(tmp_path / "here"), "small", recipe)
     (tmp_path / "here").rename(tmp_path / "there")
-    made = master(tmp_path / "there", "small", recipe)
+    made = master(Place.disk(tmp_path / "there"), "small", recipe)
     assert str(tmp_path / "there") in made.tables[0].metadata_location
 
 
@@ -39,13 +40,13 @@ def test_a_master_that_was_half_made_is_made_anew(tmp_path: Path) -> None:
         raise RuntimeError("the power failed")
 
     with pytest.raises(RuntimeError):
-        master(tmp_path, "small", broken)
-    assert master(tmp_path, "small", recipe).files.data == 1
+        master(Place.disk(tmp_path), "small", broken)
+    assert master(Place.disk(tmp_path), "small", recipe).files.data == 1
 
 
 def test_every_run_starts_from_the_same_table(tmp_path: Path) -> None:
-    made = master(tmp_path, "small", recipe)
-    catalog = RunCatalog(tmp_path / "catalog")
+    made = master(Place.disk(tmp_path), "small", recipe)
+    catalog = RunCatalog(tmp_path / "catalog", Place.disk(tmp_path))
     names = []
     for _ in range(2):
         with catalog.register_master(made) as run_tables:
@@ -68,8 +69,8 @@ def test_every_run_starts_from_the_same_table(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_no_part_of_the_next(tmp_path: Path) -> None:
-    made = master(tmp_path, "small", recipe)
+    made = master(Place.disk(tmp_path), "small", recipe)
     stray = Path(made.tables[0].metadata_location.removeprefix("file://")).parent / "stray.parquet"
     stray.write_bytes(b"x")
-    master(tmp_path, "small", recipe)
+    master(Place.disk(tmp_path), "small", recipe)
     assert not stray.exists()

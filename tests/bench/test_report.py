@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bench import text
 from bench.case import Workload
 from bench.files import Files
+from bench.place import SLOW, Traffic
 from bench.report import write
 from bench.results import CaseResult, Contest, Machine, Outcome, Results, Run, WorkloadResult, save
 from bench.targets import targets
@@ -138,6 +140,26 @@ def test_targets_are_reckoned_from_results() -> None:
     assert found["100,000 data and 10,000 delete files: planned in ≤ 2 GB"][1] == "**missed**"
     assert found["the commit that follows: ≤ 30 s"] == ("28.0 s", "met")
     assert found["one: W3 in 16 buckets, one core each: ≥ 1.7 × the throughput of one"] == ("1.70 ×", "met")
+
+
+def test_requests_to_an_object_store_are_reported(tmp_path: Path) -> None:
+    def slow(contest: Contest, *counts: int) -> Contest:
+        seen = [Traffic({"GET": count, "PUT": 3}, 10**6 * count, 10**5, 0.5) for count in counts]
+        runs = tuple(replace(run, traffic=one) for run, one in zip(contest.runs, seen, strict=True))
+        return replace(contest, name=f"{contest.name}{SLOW}", runs=runs)
+
+    disk, peer = _contest("icefleet convert", 2.0), _contest("iceberg-spark rewrite", 40.0, does="rewrite")
+    store = slow(_contest("icefleet convert", 5.0, 5.0), 2000, 2200)
+    result = _result("w8", _case("16 buckets", disk, store, slow(peer, 9)))
+    save(tmp_path, result)
+    assert Results.load(tmp_path) == Results({"w8": result})
+    page = write(tmp_path, {"w8": _workload("w8")}).read_text()
+    assert "| requests | GET | PUT | all | down | up | CPU of the store |" in page
+    assert f"| icefleet convert{SLOW} | 2,100 | 3 | 2,103 | 2.1 GB | 100 kB | 500 ms |" in page
+    found = {target.goal: (target.figure, target.verdict) for target in targets(Results.load(tmp_path))}
+    assert found["16 buckets: convert with latency ≤ 2 × its time on the disk"] == ("2.50 ×", "**missed**")
+    assert found["16 buckets: convert with latency ≥ 5 × faster than Iceberg's procedure"] == ("8.00 ×", "met")
+    assert found["checkpoints: convert with latency ≤ 3 × its time on the disk"] == (None, "not run")
 
 
 def test_the_smallest_heaps_stand_side_by_side() -> None:

@@ -11,12 +11,15 @@ import asyncio
 import json
 import random
 import re
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 _PIECE: Final = 256 << 10
+#: Seconds: what is due earlier is passed on at once.
+_SHORTEST_SLEEP: Final = 0.001
 _CHUNKED: Final = re.compile(rb"(?i)\r\ntransfer-encoding: *chunked")
 _BUSY: Final = (
     b"HTTP/1.1 503 Slow Down\r\ncontent-type: application/xml\r\nconnection: close\r\ncontent-length: 63\r\n\r\n"
@@ -137,6 +140,7 @@ class Proxy:
         write(line)
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter | None, count: int) -> None:
+        due = time.monotonic()
         while count:
             piece = await source.read(min(count, _PIECE))
             if not piece:
@@ -145,8 +149,10 @@ class Proxy:
             if sink is not None:
                 sink.write(piece)
                 await sink.drain()
-            if self.rate and len(piece) > 4096:
-                await asyncio.sleep(len(piece) / self.rate)
+            if self.rate:
+                due += len(piece) / self.rate
+                if (early := due - time.monotonic()) > _SHORTEST_SLEEP:
+                    await asyncio.sleep(early)
 
     async def _command(self, method: str, target: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         if target == "/-/faults" and method == "PUT":
