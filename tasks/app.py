@@ -43,7 +43,7 @@ from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, describe_repor
 from tasks.lifecycle.rounds import advance, begin
 from tasks.lifecycle.stage import stage
 from tasks.messaging.base_task import Cancelled, Late, QuietTask, Unfinished, Unsuccessful, Waits
-from tasks.messaging.delivery import DeliveredTask, location_of
+from tasks.messaging.delivery import DeliveredTask, location_of, report_requests
 from tasks.messaging.heartbeat import send_heartbeats
 from tasks.messaging.lease import Lease
 from tasks.messaging.retry_policy import RetryPolicy
@@ -147,7 +147,9 @@ def stage_unit(task: Task, order: UnitMessage) -> str:
         raise Unsuccessful(f"failed: {outcome.reason}")
     if outcome is None:
         raise _job_has_ended(context)
-    return OPERATIONS[plan.request.operation].summarize(outcome)
+    requests = report_requests(JobRegistry(settings), order.job)
+    summary = OPERATIONS[plan.request.operation].summarize(outcome)
+    return f"{summary}; {requests.warning}" if requests is not None and requests.warning else summary
 
 
 for _name in STAGING.values():  # a task and a queue of its own for each operation
@@ -230,6 +232,7 @@ def _proceed(request: Request, step: Step) -> str:
             registry = JobRegistry(settings)
             if not registry:
                 _keep_at_table(request, report)
+            report_requests(registry, request.job)
             _plan_next(post_report(request, step, registry))
             log.info("%s: %s", request.job, report.model_dump_json())
             text = describe_report(report)

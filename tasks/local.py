@@ -17,8 +17,9 @@ from producer.common.errors import Corrupt, Failed
 from producer.common.settings import Settings
 from producer.common.sizes import count_text
 from producer.job import Job, JobInterrupted, ProgressCallback
-from producer.model.job import Report, Request
+from producer.model.job import Report, Request, StorageRequests
 from producer.model.plan import Plan
+from producer.storage.requests import COUNTS
 from tasks.job.context import JobContext
 from tasks.lifecycle.ending import fail_job, post_report
 from tasks.lifecycle.outcomes import Stage, Waiting
@@ -74,6 +75,7 @@ class LocalEngine:
             Failed: Another process works on the same job and has not ended it for ``give_up_hours``, or has ended it
                 without a report that is kept.
         """
+        COUNTS.take()  # what this process has requested before was not for the job
         step = begin(request, self._settings)
         waiting: float | None = None
         interrupted = False
@@ -98,6 +100,7 @@ class LocalEngine:
         if step.report is not None:
             post_report(request, step, JobRegistry(self._settings))
         report = step.report or self._report_of_other(request)
+        report = report.model_copy(update={"storage": StorageRequests.of(COUNTS.take())})
         if interrupted:
             raise JobInterrupted(report)
         return report

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
@@ -15,7 +16,7 @@ from producer.broker.connections import FleetRedis, check_redis
 from producer.common.errors import Corrupt, Newer
 from producer.common.settings import Settings
 from producer.model.codec import decode, encode
-from producer.model.job import Report, Request
+from producer.model.job import Report, Request, StorageRequests
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,16 @@ class JobRegistry(FleetRedis):
         if self:
             self._redis.set(_report_key(report.job), encode(report), ex=self._report_seconds)
 
+    def add_requests(self, job: str, counts: Mapping[str, int]) -> None:
+        """Add requests to object stores that were made for a job, by kind."""
+        if not self or not counts:
+            return
+        pipe = self._redis.pipeline()
+        for kind, number in counts.items():
+            pipe.hincrby(_requests_key(job), kind, number)
+        pipe.expire(_requests_key(job), self._report_seconds)
+        pipe.execute()
+
     def release(self, request: Request) -> Request | None:
         """Release the lock of an ended job; return the next job that waits for the table."""
         if not self:
@@ -106,9 +117,18 @@ class JobRegistry(FleetRedis):
 
     def report(self, job: str) -> Report | None:
         """Return the report of an ended job, or None if it is missing or unreadable."""
-        text = cast("str | None", self._redis.get(_report_key(job))) if self else None
+        if not self:
+            return None
+        pipe = self._redis.pipeline()
+        pipe.get(_report_key(job))
+        pipe.hgetall(_requests_key(job))
+        text, counts = cast("tuple[str | None, dict[str, str]]", tuple(pipe.execute()))
+        if not text:
+            return None
         try:
-            return decode(text, Report, f"of {job} in Redis") if text else None
+            report = decode(text, Report, f"of {job} in Redis")
+            storage = StorageRequests.of({kind: int(number) for kind, number in counts.items()})
+            return report.model_copy(update={"storage": storage})
         except Corrupt as error:  # storage and the table's history have the result too
             log.warning("%s", error)
             return None
@@ -185,3 +205,7 @@ class JobRegistry(FleetRedis):
 
 def _report_key(job: str) -> str:
     return f"{_PREFIX}:report:{job}"
+
+
+def _requests_key(job: str) -> str:
+    return f"{_PREFIX}:requests:{job}"

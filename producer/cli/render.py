@@ -86,6 +86,8 @@ def show_report(report: Report) -> None:
         failed = f", {report.failed_units:,} failed" if report.failed_units else ""
         seconds = f", {report.seconds:,.1f} s" if report.seconds else ""
         out.print(f"  {count_text(report.units, 'unit')}{failed}{seconds}, job {report.job}")
+    if report.storage is not None and report.storage.warning is not None:
+        out.print(f"  {report.storage.warning}")
     for failure in report.failures[1:MAX_ROWS]:
         out.print(f"  [red]failed[/red] {escape(failure.partition)}: {escape(failure.reason)}")
 

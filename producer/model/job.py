@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from producer.common.errors import Reason, Refused
 
@@ -187,6 +187,29 @@ class Failure(Value):
     reason: str
 
 
+class StorageRequests(Value):
+    """The requests of a job to object stores, with repetitions."""
+
+    requests: int
+    repeated: int
+    by_kind: dict[str, int]
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self | None:
+        """Return the requests of these counts, by kind and the repetitions as ``repeated``; None if there are none."""
+        kinds = {kind: number for kind, number in sorted(counts.items()) if kind != "repeated"}
+        if not kinds:
+            return None
+        return cls(requests=sum(kinds.values()), repeated=counts.get("repeated", 0), by_kind=kinds)
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence that says how many requests were repeated; None if none was."""
+        if not self.repeated:
+            return None
+        return f"the storage was busy: {self.repeated:,} of {self.requests:,} requests were repeated"
+
+
 class Report(Value):
     """The result of a job, or what it has done so far. Counters that do not apply to its operation are 0."""
 
@@ -212,6 +235,15 @@ class Report(Value):
     #: A sentence that says why nothing was done, or what went wrong.
     reason: str | None = None
     failures: tuple[Failure, ...] = ()
+    #: None if there were none, or nobody has counted them. No record has it: version 0.1.0 would take it for corrupt.
+    storage: StorageRequests | None = None
+
+    @model_serializer(mode="wrap")
+    def _leave_out_storage(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if self.storage is None:
+            fields.pop("storage", None)
+        return fields
 
     @property
     def exit_status(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from obstore.store import ObjectStore
 from pyiceberg.io import FileIO
 
-from producer.storage.requests import request, request_once
+from producer.storage.requests import COUNTS, request, request_once
 from producer.storage.stores import ObjectPath, open_store
 
 T = TypeVar("T")
@@ -38,10 +38,11 @@ class ObjectStoreAccess:
         self._start()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_properties": self._properties, "reload": self.reload}
+        return {"_properties": self._properties, "reload": self.reload, "_sharing": COUNTS.sharing()}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
+        self._properties, self.reload = state["_properties"], state["reload"]
+        COUNTS.share(state["_sharing"])
         self._renewed = 0.0
         self._start()
 

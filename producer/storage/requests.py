@@ -7,9 +7,11 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Final, TypeVar
 
 from obstore.exceptions import (
@@ -47,24 +49,58 @@ class StorageError(OSError):
 
 
 class RequestCounts:
-    """How many requests of each kind this process has made, and how many of them were repetitions."""
+    """How many requests of each kind were made, and how many of them were repetitions (:data:`REPEATED`).
+
+    A process works on one job at a time, so what it counts while it does is the job's.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        #: Where another process leaves its counts for the one that works on the job, one kind a line.
+        self._file: Path | None = None
+        self._is_owner = True
 
     def add(self, kind: str) -> None:
         """Count one request."""
-        with self._lock:
-            self._counts[kind] += 1
+        if self._is_owner:
+            with self._lock:
+                self._counts[kind] += 1
+        elif self._file is not None:
+            with suppress(FileNotFoundError), self._file.open("ab", buffering=0) as file:  # the unit has ended
+                file.write(f"{kind}\n".encode())
 
-    def snapshot(self) -> dict[str, int]:
-        """Return the counts so far, by kind."""
+    def take(self) -> Counter[str]:
+        """Return the counts since the last time."""
         with self._lock:
-            return dict(self._counts)
+            taken, self._counts = self._counts, Counter()
+        return taken
+
+    @contextmanager
+    def shared(self, folder: Path) -> Iterator[None]:
+        """Count here what processes request to which file access is pickled within the block."""
+        self._file = folder / "requests"
+        self._file.touch()
+        try:
+            yield
+        finally:
+            with self._lock, suppress(FileNotFoundError):
+                self._counts.update(self._file.read_text().split("\n")[:-1])
+            self._file = None
+
+    def sharing(self) -> tuple[int, Path] | None:
+        """Return what :meth:`share` needs in another process."""
+        return (os.getpid(), self._file) if self._is_owner and self._file is not None else None
+
+    def share(self, sharing: tuple[int, Path] | None) -> None:
+        """Have the requests of this process counted by the one that works on the job, unless that is this one."""
+        if sharing is not None and sharing[0] != os.getpid():
+            self._is_owner, self._file = False, sharing[1]
 
 
 COUNTS: Final = RequestCounts()
+#: What repetitions count as, beside their kind.
+REPEATED: Final = "repeated"
 
 
 def request(kind: str, location: str, call: Callable[[], T]) -> T:
@@ -118,7 +154,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _note_retry(state: RetryCallState, location: str) -> None:
-    COUNTS.add("retry")
+    COUNTS.add(REPEATED)
     error = state.outcome.exception() if state.outcome is not None else None
     log.info("%s: attempt %s failed: %s", location, state.attempt_number, _line(error))
 

@@ -18,6 +18,7 @@ from producer.model.job import Failure
 from producer.model.plan import Plan, Unit, UnitHeader
 from producer.model.staged import Attempt, Staged
 from producer.state.job_store import JobStore
+from producer.storage.requests import COUNTS
 from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
 from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, reason_of
@@ -115,7 +116,7 @@ def _attempt(
     records.update_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
-        with scratch(root) as folder:
+        with scratch(root) as folder, COUNTS.shared(folder):
             staged = executor.run(root, folder, progress)
         if records.is_taken_over(attempt):  # the clean-up knows only the files of the other one
             raise TryAgain("another worker has begun the same attempt")

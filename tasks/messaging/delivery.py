@@ -21,6 +21,8 @@ from producer.broker.registry import JobRegistry
 from producer.common.errors import Newer, OutsideTable, Reason, Refused
 from producer.common.redaction import redact
 from producer.model import codec as versions
+from producer.model.job import StorageRequests
+from producer.storage.requests import COUNTS
 from tasks.messaging.base_task import RETRY_EVENT, RedactedTask, Unfinished, Unsuccessful
 from tasks.messaging.lease import HeldByAnother
 from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy, reason_of
@@ -83,7 +85,11 @@ class DeliveredTask(RedactedTask):
             if arguments:
                 raise Refused(Reason.MESSAGE, "The message is not understood: its arguments have no names.")
             order = self.parse(named)
-            return self.run(order)
+            COUNTS.take()  # what this process has requested before was not for the job
+            try:
+                return self.run(order)
+            finally:
+                report_requests(self.registry, order.job)
         except (TaskPredicate, Unsuccessful):
             raise
         except (Newer, HeldByAnother) as error:
@@ -113,6 +119,14 @@ class DeliveredTask(RedactedTask):
         pause = get_exponential_backoff_interval(1, self.request.retries, _MAX_RETRY_SECONDS, full_jitter=True)
         headers = {**_headers(self), HEADER: failures.model_dump()}
         raise self.retry(exc=error, countdown=pause, throw=False, headers=headers) from error
+
+
+def report_requests(registry: JobRegistry, job: str) -> StorageRequests | None:
+    """Add the requests of this process to those of its job; return the ones that are new."""
+    counts = COUNTS.take()
+    with suppress(RedisError):  # they are only shown
+        registry.add_requests(job, counts)
+    return StorageRequests.of(counts)
 
 
 class Envelope(BaseModel):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import redis
 from kombu import pools
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ServiceUnavailableError
 
 from producer import Job, Report
@@ -22,13 +23,17 @@ from tests.chaos.hooks import FOLDER
 from tests.chaos.invariants import Violated
 from tests.chaos.memorygroup import MemoryGroup
 from tests.chaos.victims import WORKERS
+from tests.fleet.composefile import free_port
 from tests.fleet.localfleet import COMMITTER, LocalFleet
+from tests.support.object_store import BUCKET, KEYS, ObjectStore, running_store
 
 #: Seconds within which every job must have ended, whatever happened to it.
 LONGEST = 240.0
 #: Seconds within which the sweeper has cleaned up what a clean-up that died has left.
 CLEAN = 60.0
 PARTS = ("redis", "committer", "beat", *WORKERS)
+#: The catalog of tables on an object store.
+LAKE = "lake"
 
 
 class Arena(LocalFleet):
@@ -40,7 +45,7 @@ class Arena(LocalFleet):
     """
 
     def __init__(self, root: Path, **settings: object) -> None:
-        quick = {"sweep_seconds": 1, "lease_seconds": 6}
+        quick = {"sweep_seconds": 1, "lease_seconds": 6, "catalogs": f"default,{LAKE}"}
         super().__init__(root, **{"cores": 1, "heap_mb": 512, "unit_mb": 1, **quick, **settings})
         self.folder = root / "chaos"
         (self.folder / "leaders").mkdir(parents=True)
@@ -52,12 +57,38 @@ class Arena(LocalFleet):
         #: What parts have in their environment that others have not.
         self._particular: dict[str, dict[str, str]] = {}
         self._groups: dict[str, MemoryGroup] = {}
+        self._store_ports = free_port(), free_port()
+        self._servers = ExitStack()
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """What processes see: a storage and a catalog that may fail."""
-        io = {"PYICEBERG_CATALOG__DEFAULT__PY_IO_IMPL": "tests.chaos.hooks.FaultyFileIO"}
-        return super().environment | io | {FOLDER: str(self.folder)}
+        """What processes see: a storage and a catalog that may fail, and a catalog of tables on an object store."""
+        own = {"DEFAULT__PY_IO_IMPL": "tests.chaos.hooks.FaultyFileIO", f"{LAKE.upper()}__TYPE": "sql"}
+        for name, value in self._lake_properties(self._store_ports[0]).items():
+            own[f"{LAKE.upper()}__{name.upper().replace('.', '__').replace('-', '_')}"] = value
+        catalogs = {f"PYICEBERG_CATALOG__{name}": value for name, value in own.items()}
+        return super().environment | catalogs | {FOLDER: str(self.folder)}
+
+    @cached_property
+    def object_store(self) -> ObjectStore:
+        """An S3 server whose requests may fail, but for those of this process; it starts when it is first asked for."""
+        return self._servers.enter_context(running_store(*self._store_ports))
+
+    @cached_property
+    def lake(self) -> SqlCatalog:
+        """The catalog of tables on it, without faults."""
+        return SqlCatalog(LAKE, **self._lake_properties(self._store_ports[1]))
+
+    def _lake_properties(self, port: int) -> dict[str, str]:
+        uri = str(self.catalog.properties["uri"])
+        # Clients wait for an answer for less time than some take.
+        store = {"s3.endpoint": f"http://127.0.0.1:{port}", "s3.request-timeout": "5", **KEYS}
+        return {"uri": uri, "warehouse": f"s3://{BUCKET}/warehouse", **store}
+
+    def stop(self) -> None:
+        """End all processes."""
+        super().stop()
+        self._servers.close()
 
     def start(self) -> None:
         """Start all parts."""

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from pyiceberg.catalog import load_catalog
 
-from tests.chaos.arena import Arena
+from tests.chaos.arena import LAKE, Arena
 from tests.chaos.game import Game
 from tests.chaos.invariants import HELD, Invariant, Violated
 
@@ -55,10 +55,10 @@ class Account:
 def arena(folder: Path) -> Iterator[Arena]:
     """A fleet to be broken, known to this process too, which sees its catalog and storage as they are."""
     made = Arena(folder, max_attempts=5, commit_attempts=8)
-    properties = {name: value for name, value in made.catalog.properties.items() if name != "type"}
 
     def known(name: str) -> object:
-        return load_catalog(name, **{"type": "sql", **properties})
+        catalog = made.lake if name == LAKE else made.catalog
+        return load_catalog(name, **{**catalog.properties, "type": "sql"})
 
     with patch("producer.iceberg.catalog.load_catalog", known):
         try:

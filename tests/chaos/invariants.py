@@ -117,6 +117,22 @@ def nothing_is_left(table: Table, records: list[str], before: frozenset[str] = f
 
 
 @_of(Invariant.CLEAN)
+def no_object_is_left(table: Table, keys: set[str], uploads: list[str]) -> None:
+    """An object store has every file that a snapshot refers to, and nothing else of a table: no markers of folders.
+
+    Args:
+        keys: All that there are below the table's location, each after its bucket.
+        uploads: Keys of uploads that were begun and not ended.
+    """
+    known = set(referenced(table))
+    left = {key for key in keys - known if not key.endswith(".metadata.json")}
+    assert not left, f"left behind: {sorted(left)}"
+    assert not uploads, f"uploads that were not ended: {uploads}"
+    missing = known - keys
+    assert not missing, f"missing: {sorted(missing)}"
+
+
+@_of(Invariant.CLEAN)
 def nothing_came(folder: Path, before: frozenset[str]) -> None:
     """To the folder of a table that is gone nothing came, but for metadata that its catalog has written."""
     now = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"}

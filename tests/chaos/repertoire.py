@@ -8,7 +8,19 @@ from random import Random
 from typing import Final, TypeVar
 
 from tests.chaos.game import Game
-from tests.chaos.games import anything, brokers, catalogs, clocks, deliveries, memory, processes, races, storage, tables
+from tests.chaos.games import (
+    anything,
+    brokers,
+    catalogs,
+    clocks,
+    deliveries,
+    memory,
+    object_stores,
+    processes,
+    races,
+    storage,
+    tables,
+)
 
 T = TypeVar("T")
 
@@ -18,6 +30,7 @@ KINDS: Final = (
     (deliveries, 2.0),
     (brokers, 1.0),
     (storage, 10.0),
+    (object_stores, 3.0),
     (catalogs, 0.4),
     (memory, 0.1),
     (clocks, 0.3),

@@ -17,6 +17,7 @@ from tasks.testing import RowDelta, StreamTable, local_catalog
 from tests.chaos import invariants
 from tests.chaos.invariants import HELD, Invariant, Violated
 from tests.fleet.tables import rows_of, streamed
+from tests.support.unreferenced import referenced
 
 ROUND_0 = {JOB: "a-job", ROUND: "0"}
 
@@ -79,6 +80,17 @@ def test_a_file_that_was_left(stream: StreamTable, place: str) -> None:
 def test_a_file_that_is_missing(stream: StreamTable) -> None:
     _path(stream.data_files()[0].path).unlink()
     assert "missing" in _violates(Invariant.CLEAN, lambda: invariants.nothing_is_left(stream.table, []))
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "uploads"), [(["lake/t/data/"], 0, []), ([], 1, []), ([], 0, ["lake/t/data/a.parquet"])]
+)
+def test_what_an_object_store_must_not_have(
+    stream: StreamTable, more: list[str], fewer: int, uploads: list[str]
+) -> None:
+    keys = sorted(set(referenced(stream.table)))
+    invariants.no_object_is_left(stream.table, {*keys, "lake/t/metadata/00001-a.metadata.json"}, [])
+    _violates(Invariant.CLEAN, lambda: invariants.no_object_is_left(stream.table, {*keys[fewer:], *more}, uploads))
 
 
 def test_something_that_came_to_a_table_that_was_dropped(stream: StreamTable) -> None:

@@ -31,6 +31,8 @@ PART = (
     "rows of its files are deleted: compact",
     "the table is rolled back: convert",
     "two fleets, one table: compact",
+    "requests to the store fail: compact",
+    "requests to the store fail and processes die: convert",
 )
 
 

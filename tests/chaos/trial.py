@@ -27,6 +27,7 @@ class Trial:
     table: StreamTable
     rows: pa.Table
     operation: Operation
+    catalog: str = "default"
 
     @classmethod
     def of(cls, arena: Arena, operation: Operation, version: int, units: int = 2) -> Self:
@@ -38,8 +39,12 @@ class Trial:
     def start(self) -> Job:
         """Have all of it worked on."""
         if self.operation is Operation.COMPACT:
-            return self.arena.fleet.compact(self.table.identifier, tier="full")
-        return self.arena.fleet.convert(self.table.identifier)
+            return self.arena.fleet.compact(self.table.identifier, catalog=self.catalog, tier="full")
+        return self.arena.fleet.convert(self.table.identifier, catalog=self.catalog)
+
+    def nothing_is_left(self) -> None:
+        """Check that the table's place has its files, and nothing else."""
+        invariants.nothing_is_left(self.table.table, self.arena.records(self.table.identifier))
 
     def judged(self, report: Report, *, committed: bool = False) -> Report:
         """Check all that must hold after a job has ended, once everybody is at rest.
@@ -54,8 +59,7 @@ class Trial:
         if committed and (report.status is not Status.COMMITTED or report.failed_units):
             raise Violated(f"it could have been done, and was not: {report}")
         self.arena.whole()
-        records = self.arena.records
-        self.arena.clean(lambda: invariants.nothing_is_left(self.table.table, records(self.table.identifier)))
+        self.arena.clean(self.nothing_is_left)
         table = self.table.table
         invariants.rows_are(table, self.rows)
         invariants.committed_once(table)

@@ -41,11 +41,13 @@ def streamed(
     upserts: int = 2,
     format_version: int = 2,
     seed: int = 0,
+    share: float = 0.01,
 ) -> StreamTable:
     """A table with rows in each partition, some of which were upserted and some deleted by key.
 
     Args:
         rows: Of each partition.
+        share: Of them, in each of these steps.
         files: Data files of each partition before the upserts, which add one each.
         upserts: How many times; each leaves an equality delete file in every partition.
     """
@@ -56,11 +58,11 @@ def streamed(
     ids = random.choice(1 << 40, size=rows * partitions, replace=False).astype(np.int64)
     for piece in np.array_split(random.permutation(len(ids)), files):
         table.append(_rows(ids[piece], parts[piece], "inserted"))
-    share = max(rows // 100, 2) * partitions
+    some = max(int(rows * share), 2) * partitions
     for number in range(upserts):
-        chosen = random.choice(len(ids), size=share, replace=False)
+        chosen = random.choice(len(ids), size=some, replace=False)
         table.upsert(_rows(ids[chosen], parts[chosen], f"upserted {number}"), ["id"])
-    gone = random.choice(len(ids), size=share, replace=False)
+    gone = random.choice(len(ids), size=some, replace=False)
     table.delete_where_equal(pa.table({"id": ids[gone], "part": parts[gone]}), ["id"])
     return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from producer.broker.queue import Messenger
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Refused
 from producer.common.settings import Settings
-from producer.model.job import Operation, Report, Request, Status
+from producer.model.job import Operation, Report, Request, Status, StorageRequests
 from tasks.job.context import JobContext
 from tasks.lifecycle.rounds import begin
 from tasks.local import LocalEngine
@@ -45,6 +46,19 @@ def test_one_runs_and_one_waits(registry: JobRegistry) -> None:
     assert not registry.lock(second)
     assert registry.lock(first), "a job that has its table keeps it when its message comes twice"
     assert registry.next_requests() == [first], "the next one's turn comes when it has ended"
+
+
+def test_a_report_has_the_requests_of_all_steps(server: LocalFleet, registry: JobRegistry) -> None:
+    """They are kept beside it: version 0.1.0 reads reports, and takes one with a field more for corrupt."""
+    request = Request.new("db.events")
+    registry.save_report(_ended(request))
+    assert registry.report(request.job) == _ended(request)
+    registry.add_requests(request.job, {"GET": 5, "repeated": 2})
+    registry.add_requests(request.job, {"GET": 1, "PUT": 1})
+    found = registry.report(request.job)
+    assert found is not None
+    assert found.storage == StorageRequests(requests=7, repeated=2, by_kind={"GET": 6, "PUT": 1})
+    assert "storage" not in json.loads(str(server.redis.get(f"icefleet:report:{request.job}")))
 
 
 def test_a_job_that_has_ended_locks_no_table(registry: JobRegistry) -> None:

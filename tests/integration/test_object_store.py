@@ -159,6 +159,22 @@ def test_requests_that_fail_are_repeated(store: ObjectStore, catalog: Catalog) -
     assert rows(table) == expected
 
 
+@pytest.mark.parametrize("operation", ["convert", "compact"])
+def test_the_report_counts_requests_and_repetitions(store: ObjectStore, catalog: Catalog, operation: str) -> None:
+    """Of all processes: the session's Python workers read and write the files of a compaction."""
+    table = stream(catalog)
+    store.counts()
+    with store.faults(only=f"/{table.identifier.partition('.')[2]}/(data|_icefleet)/", busy=1.0, times=7):
+        storage = run(table, operation).storage
+    made = sum(count for kind, count in store.counts().items() if not kind.startswith(("bytes", "fault")))
+    assert storage is not None
+    assert storage.repeated == 7
+    assert storage.warning == f"the storage was busy: 7 of {storage.requests} requests were repeated"
+    assert storage.requests == sum(storage.by_kind.values())
+    # Whoever asks for the job reads the table's metadata before it begins.
+    assert made - 3 <= storage.requests <= made
+
+
 def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:
     io = ObjectStoreFileIO(store.properties)
     for number in range(5):

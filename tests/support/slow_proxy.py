@@ -20,6 +20,8 @@ from typing import Any, Final
 _PIECE: Final = 256 << 10
 #: Seconds: what is due earlier is passed on at once.
 _SHORTEST_SLEEP: Final = 0.001
+#: Seconds by which a request is late that is to be slow: some more than clients wait.
+_SLOW: Final = (0.2, 7.0)
 _CHUNKED: Final = re.compile(rb"(?i)\r\ntransfer-encoding: *chunked")
 _BUSY: Final = (
     b"HTTP/1.1 503 Slow Down\r\ncontent-type: application/xml\r\nconnection: close\r\ncontent-length: 63\r\n\r\n"
@@ -34,10 +36,11 @@ _STATUS: Final = (
 class Proxy:
     """Passes requests on, one connection to the store for each that comes in.
 
-    Faults are shares of requests between 0 and 1: ``busy`` (503), ``reset`` (closed before an answer), ``cut``
-    (closed in the middle of an answer), ``lost`` (passed on, and closed before its answer), ``twice`` (passed on twice,
-    as by a gateway that repeats requests), ``refuse 500`` (answered with that status), ``answer 500`` (passed on, and
-    answered with it). They meet requests in whose first line and headers ``only`` is found, ``times`` of them at most.
+    Faults are shares of requests between 0 and 1: ``busy`` (503), ``reset`` (closed before an answer), ``slow`` (some
+    seconds late), ``cut`` (closed in the middle of an answer), ``lost`` (passed on, and closed before its answer),
+    ``twice`` (passed on twice, as by a gateway that repeats requests), ``refuse 500`` (answered with that status),
+    ``answer 500`` (passed on, and answered with it). They meet requests in whose first line and headers ``only`` is
+    found, ``times`` of them at most.
     """
 
     host: str
@@ -96,7 +99,7 @@ class Proxy:
             if _CHUNKED.search(first):
                 await self._copy_chunks(store_reader, None)
             else:
-                await store_reader.readexactly(_length(first))
+                await store_reader.readexactly(_body(method, first))
             reader = asyncio.StreamReader()
             reader.feed_data(content)
         store_writer.write(head)
@@ -105,6 +108,9 @@ class Proxy:
         else:
             await self._copy(reader, store_writer, length)
         await asyncio.sleep(self.latency)
+        if fault == "slow":
+            self.counts["fault slow"] += 1
+            await asyncio.sleep(random.uniform(*_SLOW))
         answer = await _head(store_reader)
         if answer is None or fault == "lost":
             self.counts[f"fault {fault}"] += 1
@@ -115,8 +121,7 @@ class Proxy:
             await writer.drain()
             return False
         writer.write(answer)
-        status = answer[9:12]
-        body = 0 if method == "HEAD" or status in (b"204", b"304") else _length(answer)
+        body = _body(method, answer)
         self.counts["bytes down"] += body
         if fault == "cut" and body > 1:
             self.counts["fault cut"] += 1
@@ -187,6 +192,11 @@ async def _head(reader: asyncio.StreamReader) -> bytes | None:
 def _length(head: bytes) -> int:
     found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
     return int(found[1]) if found else 0
+
+
+def _body(method: str, answer: bytes) -> int:
+    """Return the bytes that follow an answer's headers."""
+    return 0 if method == "HEAD" or answer[9:12] in (b"204", b"304") else _length(answer)
 
 
 def _kind(method: str, target: str, head: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ def referenced(table: Table, *, deleted: bool = True) -> Iterator[str]:
         deleted: Whether a file counts that a manifest only says to be deleted; its snapshot may have expired.
     """
     for snapshot in table.metadata.snapshots:
-        yield (manifest_list := local_path(table, snapshot.manifest_list))
-        for manifest in _records(manifest_list):
-            yield (path := local_path(table, manifest["manifest_path"]))
-            for entry in _records(path):
+        yield local_path(table, snapshot.manifest_list)
+        for manifest in _records(table, snapshot.manifest_list):
+            yield local_path(table, manifest["manifest_path"])
+            for entry in _records(table, manifest["manifest_path"]):
                 if deleted or entry["status"] != ManifestEntryStatus.DELETED:
                     yield local_path(table, entry["data_file"]["file_path"])
 
@@ -46,11 +47,14 @@ def unreferenced(table: Table, *, metadata_files: bool = True, deleted: bool = F
 
 
 def local_path(table: Table, location: str) -> str:
-    """Return the path of a file of a table."""
+    """Return the path of a file of a table; on an object store it begins with the bucket."""
     io = table.io if isinstance(table.io, PyArrowFileIO) else PyArrowFileIO
     return io.parse_location(location, table.io.properties)[2]
 
 
-def _records(path: str) -> Iterator[Any]:
-    with open(path, "rb") as stream:
-        yield from fastavro.reader(stream)
+def _records(table: Table, location: str) -> Iterator[Any]:
+    if location.startswith("s3://"):
+        content = table.io.new_input(location).open().read()
+    else:
+        content = Path(local_path(table, location)).read_bytes()
+    yield from fastavro.reader(BytesIO(content))

@@ -30,7 +30,13 @@ def games() -> list[Game]:
 def _play(operation: Operation, arena: Arena, random: Random) -> None:
     trial = Trial.of(arena, operation, random.choice((2, 3)), units=_UNITS)
     job = trial.start()
-    blows: tuple[Callable[[Arena, Job, Random], None], ...] = (_child, _machine, _flush, _redis, _repeat)
+    blows: tuple[Callable[[Arena, Job, Random], None], ...] = (
+        child_dies,
+        machine_dies,
+        redis_forgets,
+        redis_dies,
+        _repeat,
+    )
     for _ in range(_BLOWS):
         until = time.monotonic() + random.uniform(*_PAUSE)
         while time.monotonic() < until and not job.status.ended:
@@ -43,7 +49,7 @@ def _play(operation: Operation, arena: Arena, random: Random) -> None:
     trial.done_after_all()
 
 
-def _child(arena: Arena, job: Job, random: Random) -> None:
+def child_dies(arena: Arena, job: Job, random: Random) -> None:
     """The process of a worker that does the work."""
     process = arena.processes.running[random.choice(WORKERS)]
     for child in descendants(process.pid):
@@ -53,20 +59,20 @@ def _child(arena: Arena, job: Job, random: Random) -> None:
             return
 
 
-def _machine(arena: Arena, job: Job, random: Random) -> None:
+def machine_dies(arena: Arena, job: Job, random: Random) -> None:
     """A machine with all that runs there."""
     name = random.choice((*WORKERS, "committer", "beat"))
     arena.processes.kill(name)
     arena.counts["any time: a machine is lost"] += 1
 
 
-def _flush(arena: Arena, job: Job, random: Random) -> None:
+def redis_forgets(arena: Arena, job: Job, random: Random) -> None:
     """Redis loses everything."""
     arena.redis.flushall()
     arena.counts["any time: Redis forgets"] += 1
 
 
-def _redis(arena: Arena, job: Job, random: Random) -> None:
+def redis_dies(arena: Arena, job: Job, random: Random) -> None:
     """Redis dies and comes back with its file."""
     arena.processes.kill("redis")
     arena.counts["any time: Redis is killed"] += 1

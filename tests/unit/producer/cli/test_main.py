@@ -35,7 +35,7 @@ from producer.common.errors import Reason, Refused
 from producer.common.settings import PREFIX, Settings
 from producer.fleet import Fleet
 from producer.job import Job, Progress, ProgressCallback
-from producer.model.job import Operation, Report, Request, Status
+from producer.model.job import Operation, Report, Request, Status, StorageRequests
 from producer.model.plan import Plan, UnitHeader
 from producer.planning.compact.options import OPTION_FIELDS
 from producer.state.records import Records
@@ -573,6 +573,12 @@ class TestConvert:
         shown = capsys.readouterr().out
         assert says in shown
         assert "  1 unit, job " in shown
+
+    def test_a_busy_storage(self, capsys: pytest.CaptureFixture[str]) -> None:
+        storage = StorageRequests.of({"GET": 412, "repeated": 37})
+        report = Report(job=ENDED, table="db.t", status=Status.COMMITTED, snapshot_id=7, units=1, storage=storage)
+        render.show_report(report)
+        assert "\n  the storage was busy: 37 of 412 requests were repeated\n" in capsys.readouterr().out
 
     def test_deletes_of_no_rows_in_version_3(self, run: Run, catalog: FaultyCatalog, jobs: Jobs) -> None:
         stream = StreamTable.create(catalog, "db.v3", SCHEMA, format_version=3)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from producer.broker.queue import QUEUES, STAGING, parse_plan_message
 from producer.common.errors import Conflict, Corrupt, Failed, Reason, Refused
-from producer.model.job import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status
+from producer.model.job import ENDED, TRANSITIONS, JobId, Operation, Report, Request, Status, StorageRequests
 from producer.model.plan import DataFile, Plan, Retirement, UnitHeader, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 
@@ -122,6 +122,24 @@ def test_a_report_has_what_programs_read() -> None:
         "added_dvs",
         "added_position_deletes",
         "seconds",
+    }
+
+
+def test_a_report_says_how_many_requests_were_repeated() -> None:
+    """Nothing of them where there were none: records of reports stay as version 0.1.0 reads them."""
+    assert StorageRequests.of({}) is None
+    calm, busy = StorageRequests.of({"GET": 3}), StorageRequests.of({"GET": 1400, "PUT": 12, "repeated": 37})
+    assert calm is not None
+    assert busy is not None
+    assert calm.warning is None
+    assert busy.warning == "the storage was busy: 37 of 1,412 requests were repeated"
+    report = Report(job="j", table="db.t", status=Status.COMMITTED)
+    assert "storage" not in report.model_dump(mode="json")
+    assert "storage" not in report.model_dump_json()
+    assert report.model_copy(update={"storage": busy}).model_dump(mode="json")["storage"] == {
+        "requests": 1412,
+        "repeated": 37,
+        "by_kind": {"GET": 1400, "PUT": 12},
     }
 
 
