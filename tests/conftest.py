@@ -34,8 +34,8 @@ os.environ |= {
 
 
 #: The ports of the S3 server, the REST catalog and PostgreSQL of this process's tests, each with the next one: catalogs
-#: are configured before anything starts.
-OBJECT_STORE_PORT = 20_000 + 6 * (os.getpid() % 5_000)
+#: are configured before anything starts. Ports above 32,000 may be taken by any client.
+OBJECT_STORE_PORT = 20_000 + 6 * (os.getpid() % 2_000)
 REST_CATALOG_PORT = OBJECT_STORE_PORT + 2
 POSTGRES_PORT = OBJECT_STORE_PORT + 4
 _ENDPOINT = f"http://127.0.0.1:{OBJECT_STORE_PORT}"

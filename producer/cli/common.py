@@ -23,6 +23,7 @@ from producer.job import Job, JobInterrupted
 from producer.model.job import Report, Request, Status
 from producer.planning.planner import check_request
 from producer.planning.units import PlanWithUnits
+from producer.storage.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +195,8 @@ def run(request: Request, *, no_wait: bool, as_json: bool) -> None:
 
 def failure_text(error: Exception) -> str:
     """Return an error of a catalog or storage client in one line, with what to do if that is known."""
+    if isinstance(error, StorageError):
+        return redact(str(error))
     line = next(iter(redact(str(error)).strip().splitlines()), "") or type(error).__name__
     return f"{line} ({type(error).__name__}){storage_hint(error)}"
 

@@ -29,10 +29,11 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
 from producer.iceberg.pyiceberg_metadata import limit_rest_requests, unloadable_column, unloadable_default
+from producer.storage.errors import AccessDenied, StorageError
 from producer.storage.object_store_io import IMPLEMENTATION, ObjectStoreFileIO
 
-#: What PyArrow, botocore and obstore say if nothing answers at the address of an object store.
-_SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL", "error sending request")
+#: What PyArrow and botocore say if nothing answers at the address of an object store.
+_SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
 #: What to do if a disk refuses to work, by the system's error number.
 _DISK_HINTS: Final = {
     errno.ENOSPC: ": this disk is full: free some space",
@@ -74,8 +75,9 @@ def open_table(catalog: str, table: str) -> Table:
     """Load a table.
 
     Raises:
-        Refused: There is no such catalog or table, access is denied, its files cannot be accessed with what is
-            installed and configured, or the table's version, or the type or default of a column, is not supported.
+        Refused: There is no such catalog or table, access is denied, its object store does not answer, its files
+            cannot be accessed with what is installed and configured, or the table's version, or the type or default of
+            a column, is not supported.
         Corrupt: The table's metadata file is missing or cannot be read.
     """
     opened = open_catalog(catalog)
@@ -102,6 +104,9 @@ def open_table(catalog: str, table: str) -> Table:
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
     except FileNotFoundError as error:
         raise Corrupt(f"The metadata file of {table} is missing: {first_line(error)}") from error
+    except StorageError as error:
+        reason = Reason.DENIED if isinstance(error, AccessDenied) else Reason.NO_ANSWER
+        raise Refused(reason, f"The files of {table} cannot be read: {error}.") from error
     except OSError:
         raise  # requests raises it for an answer that is not JSON, as a ValueError too; the next answer may be sound
     except (ImportError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -159,6 +164,8 @@ def nearest_table(catalog: str, table: str) -> str | None:
 
 def storage_hint(error: BaseException) -> str:
     """Return what to do if a disk refuses to work or an object store does not answer, or else an empty text."""
+    if isinstance(error, StorageError):
+        return ""  # its sentence says what to do
     if isinstance(error, OSError) and error.errno in _DISK_HINTS:
         return _DISK_HINTS[error.errno]
     if not any(sign in str(error) for sign in _SILENT_STORAGE):

@@ -22,15 +22,14 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile,
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from producer.storage.access import ObjectStoreAccess
+from producer.storage.errors import AccessDenied, StorageError
 from producer.storage.input_stream import TAIL_BYTES, ObjectInputStream
 from producer.storage.output_stream import PART_BYTES, ObjectOutputStream, WritesBehind
-from producer.storage.requests import StorageError, pool
+from producer.storage.requests import pool
 from producer.storage.stores import ObjectPath
 
 #: Parts of one object that are written at a time.
 _PARTS: Final = 4
-#: What stores say of a range of an empty object.
-_NO_RANGE: Final = ("non-partial response", "416")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class ObjectStoreFileIO(FileIO):
             listed = self._access.call(
                 "LIST", f"{folder}/-", lambda store, key: obstore.list_with_delimiter(store, key.removesuffix("-"))
             )
-        except PermissionError:
+        except AccessDenied:
             return None
         return [f"{folder}/{item['path'].rpartition('/')[2]}" for item in listed["objects"]]
 
@@ -156,20 +155,22 @@ IMPLEMENTATION: Final = f"{ObjectStoreFileIO.__module__}.{ObjectStoreFileIO.__qu
 
 
 def _read_tail(access: ObjectStoreAccess, location: str) -> _Tail:
-    if isinstance(access.store(location), AzureStore):  # has no ranges that count from the end
-        size = _size(access, location)
-        return _Tail(size, _read_range(access, location, max(0, size - TAIL_BYTES), size))
+    azure = isinstance(access.store(location), AzureStore)  # has no ranges that count from the end
+    wanted: Any = (0, TAIL_BYTES) if azure else {"suffix": TAIL_BYTES}
 
     def read(store: ObjectStore, key: str) -> _Tail:
-        found = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
+        found = obstore.get(store, key, options={"range": wanted})
         return _Tail(int(found.meta["size"]), memoryview(found.bytes()))
 
     try:
-        return access.call("GET", location, read)
+        tail = access.call("GET", location, read)
     except StorageError as error:
-        if any(sign in str(error) for sign in _NO_RANGE) and not _size(access, location):
+        if error.empty and not _size(access, location):
             return _Tail(0, memoryview(b""))
         raise
+    if azure and tail.size > TAIL_BYTES:
+        return _Tail(tail.size, _read_range(access, location, tail.size - TAIL_BYTES, tail.size))
+    return tail
 
 
 def _read_range(access: ObjectStoreAccess, location: str, start: int, end: int) -> memoryview:

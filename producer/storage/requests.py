@@ -17,12 +17,13 @@ from typing import Final, TypeVar
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
-    GenericError,
     PermissionDeniedError,
     PreconditionError,
     UnauthenticatedError,
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from producer.storage.errors import StorageError, storage_error
 
 T = TypeVar("T")
 
@@ -32,20 +33,8 @@ log = logging.getLogger(__name__)
 CONCURRENCY: Final = 32
 _ATTEMPTS: Final = 8
 _MAX_WAIT: Final = 10.0  # seconds
-
-#: Answers that say what no repetition changes.
-_FINAL: Final = (
-    "400 Bad Request",
-    "405 Method Not Allowed",
-    "413 Payload Too Large",
-    "416 Range Not Satisfiable",
-    "501 Not Implemented",
-    "non-partial response",
-)
-
-
-class StorageError(OSError):
-    """A store that refuses a request, or does not answer."""
+#: Answers about a file that is missing because all of its bucket is.
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "container does not exist")
 
 
 class RequestCounts:
@@ -109,14 +98,14 @@ def request(kind: str, location: str, call: Callable[[], T]) -> T:
     Raises:
         FileNotFoundError: There is no such object.
         FileExistsError: There is one, and it was to be a new one.
-        PermissionError: The store denies access.
+        AccessDenied: The store denies access.
         StorageError: The store refuses the request, or does not answer for about a minute.
     """
     retrying = Retrying(
         retry=retry_if_exception(_may_pass),
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_random_exponential(multiplier=0.1, max=_MAX_WAIT),
-        before_sleep=lambda state: _note_retry(state, location),
+        before_sleep=_note_retry,
         reraise=True,
     )
     result: T = retrying(request_once, kind, location, call)
@@ -129,15 +118,15 @@ def request_once(kind: str, location: str, call: Callable[[], T]) -> T:
     try:
         return call()
     except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
-            raise StorageError(errno.EIO, "there is no such bucket", location) from error
+        if any(sign in str(error) for sign in _NO_BUCKET):
+            raise storage_error(kind, location, error) from error
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), location) from error
     except (AlreadyExistsError, PreconditionError) as error:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), location) from error
     except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise PermissionError(errno.EACCES, f"the store denies access ({_line(error)})", location) from error
+        raise storage_error(kind, location, error, denied=True) from error
     except BaseError as error:
-        raise StorageError(errno.EIO, _line(error), location) from error
+        raise storage_error(kind, location, error) from error
 
 
 @cache
@@ -150,16 +139,10 @@ os.register_at_fork(after_in_child=pool.cache_clear)
 
 
 def _may_pass(error: BaseException) -> bool:
-    return isinstance(error.__cause__, GenericError) and not any(answer in str(error) for answer in _FINAL)
+    return isinstance(error, StorageError) and error.passing
 
 
-def _note_retry(state: RetryCallState, location: str) -> None:
+def _note_retry(state: RetryCallState) -> None:
     COUNTS.add(REPEATED)
     error = state.outcome.exception() if state.outcome is not None else None
-    log.info("%s: attempt %s failed: %s", location, state.attempt_number, _line(error))
-
-
-def _line(error: BaseException | None) -> str:
-    """Return the sentence of an error, without the structure that obstore prints after it."""
-    text = str(error).strip()
-    return text.partition("\n")[0].rstrip(".") if text else type(error).__name__
+    log.info("attempt %s: %s", state.attempt_number, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, ObjectStore, S3Store
 from pyiceberg.utils.properties import get_first_property_value, property_as_bool
+
+from producer.common.errors import Reason, Refused, first_line
 
 _S3: Final = frozenset({"s3", "s3a", "s3n"})
 _GCS: Final = frozenset({"gs"})
@@ -62,18 +66,22 @@ def open_store(path: ObjectPath, properties: Mapping[str, str], *, retries: bool
     """Return the store that a path lies in, or None if obstore cannot do what the properties ask for.
 
     With ``retries`` it repeats requests itself; else :func:`producer.storage.requests.request` does, which counts them.
+
+    Raises:
+        Refused: An endpoint is no address, or obstore can make nothing of the properties.
     """
     if any(properties.get(name) for name in _UNSUPPORTED) or any(name.startswith("s3.signer.") for name in properties):
         return None
-    if path.scheme in _S3:
-        return _s3(path, properties, retries)
-    return _gcs(path, properties, retries) if path.scheme in _GCS else _azure(path, properties, retries)
+    open_one = _s3 if path.scheme in _S3 else _gcs if path.scheme in _GCS else _azure
+    try:
+        return open_one(path, properties, retries)
+    except BaseError as error:
+        sentence = f"The catalog's properties for {path.scheme}://{path.authority} cannot be used: {first_line(error)}."
+        raise Refused(Reason.CONFIGURATION, sentence) from error
 
 
 def _s3(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> ObjectStore | None:
-    endpoint = properties.get("s3.endpoint")
-    if endpoint is not None and "://" not in endpoint:
-        endpoint = f"https://{endpoint}"  # as PyArrow reads it
+    endpoint = _address(properties, "s3.endpoint")
     config: dict[str, Any] = {
         "endpoint": endpoint,
         "access_key_id": get_first_property_value(dict(properties), "s3.access-key-id", "client.access-key-id"),
@@ -107,14 +115,14 @@ def _s3(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> Objec
 
 
 def _gcs(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> ObjectStore | None:
-    token, host = properties.get("gcs.oauth2.token"), properties.get("gcs.service.host")
+    token, host = properties.get("gcs.oauth2.token"), _address(properties, "gcs.service.host")
     options: dict[str, Any] = {"client_options": _client(properties, "gcs", host), "retry_config": _retries(retries)}
     if host is not None:
         options["base_url"] = host.rstrip("/")
+    if token is None and host is not None and urlsplit(host).scheme == "http":
+        token = "anonymous"  # of a server for tests; Google's own are asked for by https:// only
     if token is not None:
         options["credential_provider"] = lambda: {"token": token, "expires_at": None}
-    elif host is not None:
-        options["skip_signature"] = True
     return GCSStore(path.authority, **options)
 
 
@@ -142,6 +150,18 @@ def _azure(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> Ob
         client_options=_client(properties, "adls", endpoint),
         retry_config=_retries(retries),
     )
+
+
+def _address(properties: Mapping[str, str], name: str) -> str | None:
+    """Return an endpoint; one without a scheme is taken for https, as PyArrow does."""
+    endpoint = properties.get(name)
+    if endpoint is None:
+        return None
+    address = endpoint if "://" in endpoint else f"https://{endpoint}"
+    if not re.fullmatch(r"https?://[^\s/?#]+/?[^\s?#]*", address):
+        sentence = f"{name} is {endpoint!r}, which is no address: have it begin with http:// or https://, and a host."
+        raise Refused(Reason.CONFIGURATION, sentence)
+    return address
 
 
 def _given(config: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import ForbiddenError, OAuthError, UnauthorizedError
+from pyiceberg.io import PY_IO_IMPL
 from pyiceberg.table import Table
 
 from producer.common.errors import Corrupt, Reason, Refused
@@ -257,6 +258,10 @@ def test_an_object_store_that_does_not_answer(
     endpoint = "http://127.0.0.1:1"
     secrets = {"s3.access-key-id": "me", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
     catalog.properties.update(secrets | {"s3.endpoint": endpoint})
+    says = rf"^The files of db\.t cannot be read: s3://lake/m\.json: {endpoint} does not answer: .* the endpoint\.$"
+    with pytest.raises(Refused, match=says):
+        open_table("default", "db.t")
+    catalog.properties[PY_IO_IMPL] = "pyiceberg.io.pyarrow.PyArrowFileIO"
     with pytest.raises(OSError, match="lake") as error:
         open_table("default", "db.t")
     assert storage_hint(error.value) == ": check that the storage runs, and s3.endpoint (not configured here)"

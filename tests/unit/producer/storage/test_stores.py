@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from producer.common.errors import Refused
 from producer.storage.stores import ObjectPath, open_store
 
 KEYS = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "eu-west-1"}
@@ -71,3 +72,29 @@ def test_profiles_of_awss_own_clients_are_left_to_pyiceberg(tmp_path: Path) -> N
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "credentials").write_text("[default]\n")
     assert open_store(path, {"s3.region": "eu-west-1"}) is None
+
+
+@pytest.mark.parametrize("endpoint", ["htp://h:9000", "http://", "https:///x", "http://a b:1"])
+@pytest.mark.parametrize(
+    ("location", "name"), [("s3://bucket/a", "s3.endpoint"), ("gs://bucket/a", "gcs.service.host")]
+)
+def test_an_endpoint_that_is_no_address_is_refused(location: str, name: str, endpoint: str) -> None:
+    path = ObjectPath.parse(location)
+    assert path is not None
+    with pytest.raises(Refused, match=rf"^{name} is '{endpoint}', which is no address"):
+        open_store(path, {**KEYS, name: endpoint})
+
+
+def test_an_endpoint_without_a_scheme_is_one_of_https() -> None:
+    store = open_store(ObjectPath("s3", "bucket", "a"), {**KEYS, "s3.endpoint": "store.example:9000"})
+    assert isinstance(store, S3Store)
+    assert store.config["endpoint"] == "https://store.example:9000"
+
+
+def test_properties_that_obstore_cannot_use_are_refused() -> None:
+    path = ObjectPath("abfss", "container@account.dfs.core.windows.net", "a")
+    with pytest.raises(
+        Refused, match=r"for abfss://container@account.* cannot be used: .*Invalid Access Key"
+    ) as refused:
+        open_store(path, {"adls.account-key": "no base64!"})
+    assert "no base64" not in str(refused.value)
