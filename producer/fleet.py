@@ -14,6 +14,7 @@ from producer.job import Job, ProgressCallback, local_engine
 from producer.model.job import JobId, Operation, Request, check_table_name
 from producer.planning import OPERATIONS
 from producer.planning.compact.options import encode_options
+from producer.storage.concurrency import limit_requests
 
 if TYPE_CHECKING:  # loaded when a table is read: enqueueing does not need it
     from pyiceberg.table import Table
@@ -38,6 +39,7 @@ class Fleet:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings.load()
+        limit_requests(self.settings.storage_requests)
 
     def convert(
         self,

@@ -29,6 +29,7 @@ from producer.broker.queue import QUEUES, SWEEP, Messenger
 from producer.common.errors import Reason, Refused
 from producer.common.redaction import redact_logs
 from producer.common.settings import Settings
+from producer.storage.concurrency import limit_requests
 
 
 class Interval(schedule):
@@ -49,6 +50,7 @@ _SWEEP_EXPIRES: Final = 3600
 
 redact_logs()
 settings = Settings.load()
+limit_requests(settings.storage_requests)
 TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "tasks.messaging.transport:Transport"))
 
 app = Application(

@@ -19,6 +19,7 @@ from producer.common.sizes import count_text
 from producer.job import Job, JobInterrupted, ProgressCallback
 from producer.model.job import Report, Request, StorageRequests
 from producer.model.plan import Plan
+from producer.storage.concurrency import limit_requests
 from producer.storage.requests import COUNTS
 from tasks.job.context import JobContext
 from tasks.lifecycle.ending import fail_job, post_report
@@ -63,6 +64,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        limit_requests(settings.storage_requests)
 
     @_terminable()
     def run(self, request: Request, on_progress: ProgressCallback | None = None) -> Report:

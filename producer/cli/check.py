@@ -28,6 +28,7 @@ from producer.iceberg.catalog import open_catalog, open_table
 from producer.state.job_store import ROOT, JobStore
 from producer.storage.files import create_file, delete_if_exists, write_file
 from producer.storage.locations import FencedFileIO, TableLocations
+from producer.storage.metadata_cache import METADATA_CACHE
 
 #: Seconds that clocks may differ: time limits and records carry times.
 _CLOCK_SECONDS: Final = 30.0
@@ -95,6 +96,7 @@ def run_checks(settings: Settings, catalog: str, table: str | None) -> Iterator[
     loaded: list[Table] = []
 
     def load() -> str:
+        METADATA_CACHE.reset()  # what was read a moment ago shows nothing
         with suggest_table(catalog, table):
             loaded.append(open_table(catalog, table))
         return f"{table} lies at {loaded[0].metadata.location}"

@@ -86,6 +86,10 @@ class Settings(BaseSettings):
         "default", description="catalogs whose tables the sweeper searches for jobs, separated by commas"
     )
 
+    storage_requests: int = Field(
+        32, ge=1, le=1024, description="requests to storage that a process makes at a time; more where one takes longer"
+    )
+
     unit_mb: Megabytes = Field(
         256, ge=1, le=1_000_000, description="MB that one unit reads; larger partitions are split"
     )

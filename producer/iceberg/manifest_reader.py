@@ -27,9 +27,8 @@ from producer.common.errors import Corrupt
 from producer.iceberg.avro import AvroReader
 from producer.iceberg.manifest_entry import DATA_FILE_POSITIONS, LiveFile
 from producer.iceberg.partitions import partition_key
+from producer.storage.concurrency import request_limit
 
-#: Manifests that are fetched at a time.
-_THREADS: Final = 8
 _FIRST_ROW_ID: Final = DATA_FILE_POSITIONS["first_row_id"]
 _MANIFEST_FIRST_ROW_ID: Final = len(MANIFEST_LIST_FILE_SCHEMAS[3].fields) - 1
 
@@ -100,7 +99,7 @@ def read_manifests(
         key = manifest_key(manifest)
         return cached[key] if key in cached else read_manifest(io, manifest)
 
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="manifests") as pool:
+    with ThreadPoolExecutor(request_limit().requests, thread_name_prefix="manifests") as pool:
         wanted = list(manifests)
         for manifest, files in zip(wanted, pool.map(read, wanted), strict=True):
             if cache is not None:

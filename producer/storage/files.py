@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pyiceberg.io import FileIO
 
+from producer.storage.concurrency import request_limit
+
 A = TypeVar("A")
 B = TypeVar("B")
-
-#: Storage operations that run at a time.
-_THREADS: Final = 16
 
 
 @runtime_checkable
 class BulkFileIO(Protocol):
     """File access that does more than PyIceberg's asks for."""
+
+    @property
+    def requests_at_a_time(self) -> int:
+        """How many requests are made at a time."""
 
     def delete_all(self, locations: Iterable[str]) -> None:
         """Delete those of the files that exist."""
@@ -99,5 +102,5 @@ def write_behind(io: FileIO) -> AbstractContextManager[FileIO]:
 
 def map_parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:
     """Return ``function`` of each value, in order; many calls at a time, because storage is slow but parallel."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(request_limit().requests) as pool:
         return list(pool.map(function, values))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from producer.storage.requests import pool
+from producer.storage.concurrency import request_limit
 
 #: The end of an object that is read at once: all of a small file, the footer of a large one.
 TAIL_BYTES: Final = 1 << 20
@@ -137,7 +137,7 @@ class ObjectInputStream(io.RawIOBase):
 
     def _request(self, piece: _Piece) -> None:
         if piece.bytes is None:
-            piece.bytes = pool().submit(self._read_range, piece.start, piece.end)
+            piece.bytes = request_limit().pool.submit(self._read_range, piece.start, piece.end)
 
 
 def _coalesce(ranges: Sequence[tuple[int, int]], max_bytes: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 
 from producer.common.errors import OutsideTable
+from producer.storage.concurrency import request_limit
 from producer.storage.files import create_file, delete_files, list_folder, read_ahead, write_behind
 
 #: Properties that place files of a table outside of its location.
@@ -56,6 +57,11 @@ class FencedFileIO(FileIO):
         super().__init__(io.properties)
         self._io = io
         self._locations = locations
+
+    @property
+    def requests_at_a_time(self) -> int:
+        """How many requests are made at a time."""
+        return request_limit().requests
 
     def new_input(self, location: str) -> InputFile:
         """Return a file to read."""

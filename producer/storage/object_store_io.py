@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -22,10 +22,11 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile,
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from producer.storage.access import ObjectStoreAccess
+from producer.storage.concurrency import limit_requests, request_limit
 from producer.storage.errors import AccessDenied, StorageError
 from producer.storage.input_stream import TAIL_BYTES, ObjectInputStream
+from producer.storage.metadata_cache import METADATA_CACHE, is_metadata_file
 from producer.storage.output_stream import PART_BYTES, ObjectOutputStream, WritesBehind
-from producer.storage.requests import pool
 from producer.storage.stores import ObjectPath
 
 #: Parts of one object that are written at a time.
@@ -54,11 +55,20 @@ class ObjectStoreFileIO(FileIO):
         self._behind: WritesBehind | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_others": {}, "_ahead": {}, "_behind": None}
+        return {**self.__dict__, "_others": {}, "_ahead": {}, "_behind": None, "_requests": request_limit().requests}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        limit_requests(self.__dict__.pop("_requests"))  # Spark's tasks know no settings
 
     def renew_with(self, reload: Callable[[], FileIO]) -> None:
         """Have credentials that have expired, or are about to, replaced by those of a FileIO that is loaded anew."""
         self._access.reload = reload
+
+    @property
+    def requests_at_a_time(self) -> int:
+        """How many requests are made at a time."""
+        return request_limit().requests
 
     def new_input(self, location: str) -> InputFile:
         """Return a file to read."""
@@ -75,6 +85,7 @@ class ObjectStoreFileIO(FileIO):
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file; one that does not exist is no error on S3."""
         path = location if isinstance(location, str) else location.location
+        METADATA_CACHE.discard(path)
         if self._access.covers(path):
             self._access.call("DELETE", path, obstore.delete)
         else:
@@ -84,6 +95,7 @@ class ObjectStoreFileIO(FileIO):
         """Delete those of the files that exist, many with one request where the store can."""
         bulk: dict[int, list[str]] = defaultdict(list)
         for location in locations:
+            METADATA_CACHE.discard(location)
             store = self._access.store(location) if self._access.covers(location) else None
             if isinstance(store, (S3Store, AzureStore)):
                 bulk[id(store)].append(location)
@@ -128,13 +140,13 @@ class ObjectStoreFileIO(FileIO):
         """Request the ends of files that are opened soon, side by side; each is taken by the first who opens it."""
         for location in locations:
             if location not in self._ahead and self._access.covers(location):
-                self._ahead[location] = pool().submit(_read_tail, self._access, location)
+                self._ahead[location] = request_limit().pool.submit(_read_tail, self._access, location)
 
     @contextmanager
     def write_behind(self) -> Iterator[FileIO]:
         """Give access whose small files are written while the next are made; all are there after the block."""
         io = copy(self)
-        io._behind = WritesBehind(pool())
+        io._behind = WritesBehind(request_limit().pool)
         try:
             yield io
         finally:
@@ -184,6 +196,14 @@ def _read_all(access: ObjectStoreAccess, location: str) -> bytes:
     return bytes(access.call("GET", location, lambda store, key: obstore.get(store, key).bytes()))
 
 
+def _read_metadata(access: ObjectStoreAccess, location: str) -> bytes:
+    if (kept := METADATA_CACHE.get(location)) is not None:
+        return kept
+    contents = _read_all(access, location)
+    METADATA_CACHE.add(location, contents)
+    return contents
+
+
 def _size(access: ObjectStoreAccess, location: str) -> int:
     return int(access.call("HEAD", location, obstore.head)["size"])
 
@@ -220,6 +240,8 @@ class _ObjectInput(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:
+        if is_metadata_file(self.location):  # is read whole
+            return io.BytesIO(_read_metadata(self._access, self.location))
         if not seekable:
             return io.BytesIO(_read_all(self._access, self.location))
         ahead = self._ahead.pop(self.location, None)
@@ -251,6 +273,7 @@ class _ObjectOutput(OutputFile):
                 self._access.call("PUT", self.location, lambda store, key: obstore.put(store, key, contents))
             else:
                 _put_new(self._access, self.location, contents)
+            METADATA_CACHE.add(self.location, contents)
 
         def upload(pieces: Iterator[bytes]) -> None:
             options: Any = {"use_multipart": True, "chunk_size": PART_BYTES, "max_concurrency": _PARTS}

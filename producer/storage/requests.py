@@ -8,9 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,14 +21,13 @@ from obstore.exceptions import (
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from producer.storage.concurrency import request_limit
 from producer.storage.errors import StorageError, storage_error
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: Requests at a time of one process: they wait for the store and not for a core.
-CONCURRENCY: Final = 32
 _ATTEMPTS: Final = 8
 _MAX_WAIT: Final = 10.0  # seconds
 #: Answers about a file that is missing because all of its bucket is.
@@ -108,12 +105,15 @@ def request(kind: str, location: str, call: Callable[[], T]) -> T:
         before_sleep=_note_retry,
         reraise=True,
     )
-    result: T = retrying(request_once, kind, location, call)
+    result: T = retrying(_request, kind, location, call)
     return result
 
 
 def request_once(kind: str, location: str, call: Callable[[], T]) -> T:
-    """Return the result of a request that is not repeated here; errors are those of :func:`request`."""
+    """Return the result of a request that is not repeated here; errors are those of :func:`request`.
+
+    It does not count among the requests at a time: it may wait for others, as an upload does whose bytes are read.
+    """
     COUNTS.add(kind)
     try:
         return call()
@@ -129,13 +129,9 @@ def request_once(kind: str, location: str, call: Callable[[], T]) -> T:
         raise storage_error(kind, location, error) from error
 
 
-@cache
-def pool() -> ThreadPoolExecutor:
-    """Return this process's threads for requests."""
-    return ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="object-store")
-
-
-os.register_at_fork(after_in_child=pool.cache_clear)
+def _request(kind: str, location: str, call: Callable[[], T]) -> T:
+    with request_limit().slots:
+        return request_once(kind, location, call)
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -23,12 +23,13 @@ from workers.deletes.key_index import PartWriter, part_count, same_keys
 from workers.formats.format_model import Bounds, bounds_of
 from workers.formats.key_reader import KeyReader
 from workers.model.delete_set import ContentFile, EqualityDeletes, FileSplit, KeyColumn
+from workers.runtime.bulk_io import opened_soon
 from workers.runtime.context import Cancellation
 from workers.runtime.machine import Budget
 
 #: Rows of fewer bytes are not worth a search for duplicates.
 _WIDE: Final = 512
-#: Files are small and storage may be far away.
+#: Files that are decoded at a time.
 _READERS: Final = 8
 #: The first key column of what is in scratch.
 _KEYS: Final = 3
@@ -124,9 +125,19 @@ def spool(
             write(distinct.add(pa.RecordBatch.from_arrays(columns, schema=schema)))
         write(distinct.flush())
 
+    files = opened_soon(reader.io, deletes.files, lambda file: file.path)
+
+    def read_files(_: int) -> None:
+        while True:
+            with lock:
+                file = next(files, None)
+            if file is None:
+                return
+            read(file)
+
     pool = ThreadPoolExecutor(readers, thread_name_prefix="deletes")
     try:
-        list(pool.map(read, deletes.files))
+        list(pool.map(read_files, range(readers)))
     finally:
         pool.shutdown(cancel_futures=True)
         paths = parts.close()

@@ -10,13 +10,17 @@ from pyiceberg.io import FileIO
 
 T = TypeVar("T")
 
-#: Files that are requested at a time; twice as many may wait to be opened.
-_FILES_AHEAD: Final = 16
+#: Files that are requested before they are opened, at most: of each up to a megabyte waits in memory.
+_MAX_AHEAD: Final = 64
 
 
 @runtime_checkable
 class BulkFileIO(Protocol):
     """File access that can read ahead and write behind."""
+
+    @property
+    def requests_at_a_time(self) -> int:
+        """How many requests are made at a time."""
 
     def read_ahead(self, locations: Iterable[str]) -> None:
         """Begin to read files that are opened soon."""
@@ -27,10 +31,10 @@ class BulkFileIO(Protocol):
 
 def opened_soon(io: FileIO, items: Sequence[T], path: Callable[[T], str]) -> Iterator[T]:
     """Yield items, each of which opens a file, while the files of those after it are requested."""
+    half = max(1, min(io.requests_at_a_time, _MAX_AHEAD) // 2) if isinstance(io, BulkFileIO) else len(items) + 1
     for index, item in enumerate(items):
-        if index % _FILES_AHEAD == 0 and isinstance(io, BulkFileIO):
-            requested = index + _FILES_AHEAD if index else 0
-            io.read_ahead(path(later) for later in items[requested : index + 2 * _FILES_AHEAD])
+        if index % half == 0 and isinstance(io, BulkFileIO):
+            io.read_ahead(path(later) for later in items[index + half if index else 0 : index + 2 * half])
         yield item
 
 

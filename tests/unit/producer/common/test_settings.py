@@ -28,6 +28,7 @@ WRONG = {
     "LEASE_SECONDS": ["0", "2", "2 minutes"],
     "RECYCLE_UNITS": ["0"],
     "REPORT_DAYS": ["0", "366"],
+    "STORAGE_REQUESTS": ["0", "1025"],
     "CATALOGS": ["", " , "],
 }
 RIGHT = {
@@ -45,6 +46,7 @@ RIGHT = {
     "SWEEP_SECONDS": ["1"],
     "RECYCLE_UNITS": ["1"],
     "REPORT_DAYS": ["1", "365"],
+    "STORAGE_REQUESTS": ["1", "1024"],
     "CATALOGS": ["a", "a, b"],
 }
 
