@@ -45,6 +45,8 @@ class Size:
     w5_interval: float
     #: W6: numbers of commits.
     w6_commits: tuple[int, ...]
+    #: W8: small tables; of the others it takes the sizes of their workloads.
+    w8_small_tables: int
     #: W12: numbers of deleted keys.
     w12_deleted: tuple[int, ...]
     #: Planning: partitions, commits, and data files that each commit adds to each partition.
@@ -89,6 +91,7 @@ SMOKE = Size(
     w5_seconds=4.0,
     w5_interval=1.0,
     w6_commits=(3, 9),
+    w8_small_tables=2,
     w12_deleted=(2_000, 8_000),
     planning_partitions=4,
     planning_commits=40,
@@ -124,6 +127,7 @@ FULL = Size(
     w5_seconds=120.0,
     w5_interval=10.0,
     w6_commits=(25, 50, 100, 400),
+    w8_small_tables=20,
     w12_deleted=(1_000_000, 5_000_000, 20_000_000),
     planning_partitions=100,
     planning_commits=200,

@@ -50,7 +50,10 @@ def cases(size: Size) -> Sequence[Case]:
             REWRITE,
             limit=size.w2_seconds,
         ),
-        *(replace(_in_both_places(case), name="small tables") for case in small_tables.cases(size)),
+        *(
+            replace(_in_both_places(case), name="small tables")
+            for case in small_tables.cases(replace(size, small_tables=size.w8_small_tables))
+        ),
         *(_in_both_places(_only_planned(case)) for case in planning.cases(size)),
     ]
 
@@ -74,6 +77,8 @@ def _case(
         heap_mb=HEAP_MB,
         where=Where.STORE,
         limit=limit,
+        runs=1,
+        warmups=0,
     )
     case = Case(name=name, title=title, master=master, recipe=recipe, entries=entries, changed_bytes=changed_bytes)
     both = _in_both_places(case)
@@ -112,6 +117,6 @@ WORKLOAD = Workload(
     about="Tables of W1, W3, W2, small tables and planning on an S3 server (versitygw), behind a proxy that delays the "
     f"first byte of each answer by {LATENCY_SECONDS * 1000:.0f} ms and limits each connection to "
     f"{BYTES_PER_SECOND / 1e6:.0f} MB/s; beside them the same on the local disk, and Iceberg's procedure with its "
-    "S3FileIO on the same store. The server and the proxy share the machine's cores with what they serve.",
+    "S3FileIO on the same store, in one run. The server and the proxy share the machine's cores with what they serve.",
     cases=cases,
 )
