@@ -33,11 +33,13 @@ os.environ |= {
 }
 
 
-#: The ports of the S3 server, the REST catalog and PostgreSQL of this process's tests, each with the next one: catalogs
-#: are configured before anything starts. Ports above 32,000 may be taken by any client.
-OBJECT_STORE_PORT = 20_000 + 6 * (os.getpid() % 2_000)
+#: The ports of the servers of this process's tests, each with the next one: catalogs are configured before anything
+#: starts. Ports above 32,000 may be taken by any client.
+OBJECT_STORE_PORT = 20_000 + 10 * (os.getpid() % 1_200)
 REST_CATALOG_PORT = OBJECT_STORE_PORT + 2
 POSTGRES_PORT = OBJECT_STORE_PORT + 4
+HIVE_PORT = OBJECT_STORE_PORT + 6
+NESSIE_PORT = OBJECT_STORE_PORT + 8
 _ENDPOINT = f"http://127.0.0.1:{OBJECT_STORE_PORT}"
 _KEYS = {"ACCESS_KEY_ID": "lake-access-key", "SECRET_ACCESS_KEY": "lake-password", "REGION": "us-east-1"}
 
@@ -63,6 +65,12 @@ _CATALOGS = {
         "URI": f"postgresql+psycopg2://postgres@127.0.0.1:{POSTGRES_PORT}/postgres",
         "WAREHOUSE": f"file://{_FOLDER}/postgres",
     },
+    "HIVE": {
+        "TYPE": "hive",
+        "URI": f"thrift://127.0.0.1:{HIVE_PORT}",
+        "WAREHOUSE": f"file://{_FOLDER}/hive",
+    },
+    "NESSIE": {"TYPE": "rest", "URI": f"http://127.0.0.1:{NESSIE_PORT}/iceberg", **_keys_of("S3")},
 }
 os.environ |= {
     f"PYICEBERG_CATALOG__{name}__{key}": value for name, keys in _CATALOGS.items() for key, value in keys.items()
