@@ -1,6 +1,6 @@
 # The commands of this repository. They need Python >= 3.11; scripts/bootstrap installs or names the rest.
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-install lint bench chaos fuzz test-interop pins clean
+.PHONY: help env demo test test-install lint bench chaos fuzz test-interop test-stores pins clean
 
 RUN := scripts/run
 
@@ -44,10 +44,14 @@ test-interop:  ## tables written and read by Iceberg's Java implementation (Mave
 	@scripts/bootstrap python java redis maven
 	@$(RUN) scripts/test-interop $(ARGS)
 
+test-stores:  ## tables on S3 (versitygw, moto), Azure (Azurite) and GCS (fake-gcs-server), through each FileIO; Go and npm
+	@scripts/bootstrap python java stores
+	@$(RUN) python -m pytest tests/stores -n 2 --dist loadfile $(ARGS)
+
 pins:  ## write constraints.txt from the packages in .venv
 	@scripts/bootstrap python
 	@scripts/pins
 
 clean:  ## remove the environment and all generated files
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target icefleet-demo bench-data
+	rm -rf .venv .stores build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/interop/java/target icefleet-demo bench-data
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

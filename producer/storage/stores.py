@@ -127,9 +127,9 @@ def _gcs(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> Obje
 
 
 def _azure(path: ObjectPath, properties: Mapping[str, str], retries: bool) -> ObjectStore | None:
-    container, _, host = path.authority.rpartition("@")
+    container, at, host = path.authority.partition("@")  # without a host, the account is a property
     account = properties.get("adls.account-name") or host.partition(".")[0]
-    if not container or not account:
+    if not container or not account or (at and not host):
         return None
     authority = properties.get("adls.blob-storage-authority")
     scheme = properties.get("adls.blob-storage-scheme", "https")

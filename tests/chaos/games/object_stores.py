@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Self
 
-import boto3  # type: ignore[import-untyped]
+import boto3
 
 from producer import Job
 from producer.model.job import Operation, Status
