@@ -27,7 +27,7 @@ from producer.model.plan import Plan, Unit
 from producer.model.staged import PlanNote
 from producer.state.records import Records
 from producer.state.round_store import RoundStore
-from producer.storage.files import delete_files, map_parallel
+from producer.storage.files import delete_files, map_parallel, start
 
 ROOT: Final = "_icefleet"
 
@@ -46,10 +46,10 @@ class JobStore:
         self._table = Records(io, f"{self.location}/{ROOT}")
         self._job = self._table.subfolder(token)
 
-    def snapshot(self) -> JobStore:
-        """Return the records as they are now: on object stores one request tells which of the job's own exist."""
+    def snapshot(self, *kinds: str) -> JobStore:
+        """Return the job's own records as they are now; on object stores those of these kinds are read at once."""
         store = copy(self)
-        store._job = self._job.snapshot()
+        store._job = self._job.deep_snapshot(kinds)
         return store
 
     def cancel(self) -> None:
@@ -144,9 +144,10 @@ class JobStore:
         note, name = PlanNote(token=plan.token, units=len(plan.units)), f"planner-{plan.round}"
         number = self._job.append(name, note)
         map_parallel(self.at(plan).write_unit, units)
+        noted = start(partial(self._job.read, f"{name}-{number}", PlanNote))
         if (known := self.plan(plan.round)) is not None:
             return known
-        if self._job.read(f"{name}-{number}", PlanNote) != note:  # another process took the number
+        if noted.result() != note:  # another process took the number
             self._job.append(name, note)
         self._job.write(f"plan-{plan.round}", plan)
         return plan
@@ -196,14 +197,18 @@ class JobStore:
         return RoundStore(self._job.subfolder(f"{round_}-{token}"))
 
     def clear(self) -> None:
-        """Delete every record but the conclusion, the plans last: an interrupted clean-up goes on from them."""
-        recorded = self.snapshot()
-        rounds = recorded._rounds()
-        for folder, units in reversed(recorded.folders()):
-            folder.clear(units)
-        if (listed := recorded._job.listed) is not None:
-            delete_files(self.io, (path for path in listed if not path.endswith("/conclusion.json")))
+        """Delete every record but the conclusion; an interrupted clean-up goes on.
+
+        Where records cannot be listed, plans go last, because they lead to the others.
+        """
+        if (listed := self.snapshot()._job.listed) is not None:
+            last = {self._job.path(name) for name in ("cancelled", "closing")}  # nobody works on a plan that is left
+            delete_files(self.io, listed - last - {self._job.path("conclusion")})
+            delete_files(self.io, listed & last)
             return
+        rounds = self._rounds()
+        for folder, units in reversed(self.folders()):
+            folder.clear(units)
         for round_ in reversed(range(rounds)):
             for number in reversed(range(self._job.count(f"planner-{round_}"))):
                 self._job.delete(f"planner-{round_}-{number}")
@@ -216,20 +221,22 @@ class JobStore:
 
         The job's branch may have been dropped since.
         """
-        self._job.delete("conclusion")
-        map_parallel(partial(self._forget_current, branch), product(Operation, dict.fromkeys([*self.branches, branch])))
+        posted = start(partial(self._job.delete, "conclusion"))
+        currents = list(product(Operation, dict.fromkeys([*self.branches, branch])))
+        forgotten = map_parallel(partial(self._is_forgotten, branch), currents)
+        posted.result()  # before the records that lead to it
+        for (operation, of_branch), own in zip(currents, forgotten, strict=True):
+            if own:
+                self._table.delete(_branch_record("current", operation, of_branch))
         self.remove_folders()
 
-    def _forget_current(self, job_branch: str, operation_branch: tuple[Operation, str]) -> None:
-        name = _branch_record("current", *operation_branch)
+    def _is_forgotten(self, job_branch: str, operation_branch: tuple[Operation, str]) -> bool:
+        """Return whether the record of a branch is the job's, or one of its branch that no process can use."""
         try:
-            current = self._table.load(name, Request)
+            current = self._table.load(_branch_record("current", *operation_branch), Request)
         except Corrupt:
-            if operation_branch[1] == job_branch:  # no process can use it
-                self._table.delete(name)
-            return
-        if current is not None and current.token == self._token:
-            self._table.delete(name)
+            return operation_branch[1] == job_branch
+        return current is not None and current.token == self._token
 
     def remove_folders(self) -> None:
         """Remove the job's folders where they are empty: local disks keep them, object stores have none."""

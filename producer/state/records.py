@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -15,13 +16,15 @@ from producer.common.errors import Corrupt
 from producer.model.codec import decode, encode
 from producer.model.job import Value
 from producer.model.staged import Claim
-from producer.storage.files import create_file, delete_if_exists, list_folder, write_file
+from producer.storage.files import create_file, delete_if_exists, list_folder, map_parallel, write_file
 
 V = TypeVar("V", bound=Value)
 C = TypeVar("C", bound=Claim)
 
 _READS: Final = 5
 _PAUSE: Final = 0.1  # seconds between two of them
+#: Records that are read with a listing, at most: they are held in memory.
+_READ_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +36,38 @@ class Records:
     base: str
     #: The paths that exist, where the folder was listed: what is not among them is not asked for.
     listed: frozenset[str] | None = None
+    #: Whether those of folders in it are among them.
+    deep: bool = False
+    #: Records that were read when they were listed.
+    contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     def snapshot(self) -> Self:
         """Return the records as their folder is now: on object stores one request tells which of them exist."""
         found = list_folder(self.io, self.base)
-        return self if found is None else replace(self, listed=frozenset(found))
+        return self if found is None else type(self)(self.io, self.base, frozenset(found))
+
+    def deep_snapshot(self, kinds: tuple[str, ...]) -> Self:
+        """Return the records as this folder and those in it are now.
+
+        On object stores one request lists them. Those whose names begin with one of ``kinds`` are read at once, if
+        they are not too many.
+        """
+        found = list_folder(self.io, self.base, deep=True)
+        if found is None:
+            return self
+        wanted = [path for path in found if path.rpartition("/")[2].startswith(kinds)]
+        read = zip(wanted, map_parallel(self._contents, wanted), strict=True) if len(wanted) <= _READ_AT_ONCE else ()
+        contents = {path: text for path, text in read if text is not None}
+        return type(self)(self.io, self.base, frozenset(found), True, contents)
 
     def subfolder(self, name: str) -> Self:
         """Return the records of a folder in this one."""
-        return type(self)(self.io, f"{self.base}/{_segment(name)}")
+        base = f"{self.base}/{_segment(name)}"
+        return replace(self, base=base) if self.deep else type(self)(self.io, base)
 
     def write(self, name: str, value: Value) -> None:
         """Write a record, in place of one that exists."""
-        write_file(self.io, self._path(name), encode(value).encode())
+        write_file(self.io, self.path(name), encode(value).encode())
 
     def read(self, name: str, kind: type[V]) -> V | None:
         """Return a record, or None if it is missing or unreadable.
@@ -74,12 +96,12 @@ class Records:
 
     def exists(self, name: str) -> bool:
         """Return whether a record exists, readable or not."""
-        path = self._path(name)
+        path = self.path(name)
         return self.io.new_input(path).exists() if self.listed is None else path in self.listed
 
     def delete(self, name: str) -> None:
         """Delete a record if it exists."""
-        delete_if_exists(self.io, self._path(name))
+        delete_if_exists(self.io, self.path(name))
 
     def claim(self, name: str, value: C) -> bool:
         """Write a record unless one of its name exists; return False if another process has the name.
@@ -87,9 +109,9 @@ class Records:
         One step where the storage has it; elsewhere two processes that claim at the same time may both lose.
         """
         contents = encode(value).encode()
-        if create_file(self.io, self._path(name), contents):
+        if create_file(self.io, self.path(name), contents):
             return True
-        now = replace(self, listed=None)
+        now = type(self)(self.io, self.base)
         with suppress(Corrupt):  # its writer died while it wrote
             if now.load(name, type(value)) is not None:
                 return False
@@ -121,17 +143,21 @@ class Records:
         return found, errors
 
     def _read_once(self, name: str, kind: type[V]) -> V | None:
-        path = self._path(name)
+        path = self.path(name)
         if self.listed is not None and path not in self.listed:
             return None
+        text = self.contents[path] if path in self.contents else self._contents(path)
+        return decode(text, kind, path) if text is not None else None
+
+    def _contents(self, path: str) -> bytes | None:
         try:
             with self.io.new_input(path).open(seekable=False) as stream:
-                text = stream.read()
+                return stream.read()
         except FileNotFoundError:
             return None
-        return decode(text, kind, path)
 
-    def _path(self, name: str) -> str:
+    def path(self, name: str) -> str:
+        """Return the path of a record."""
         return f"{self.base}/{_segment(name)}.json"
 
 

@@ -26,7 +26,7 @@ class RoundStore:
 
     def snapshot(self, units: int = 0) -> RoundStore:
         """Return the records as they are now; without a listing where a plan has so many units that it costs more."""
-        return RoundStore(self.records.snapshot()) if units <= _LISTED_UNITS else self
+        return RoundStore(self.records.snapshot()) if units <= _LISTED_UNITS and not self.records.deep else self
 
     def write_unit(self, unit: Unit) -> None:
         """Write a unit with its files."""

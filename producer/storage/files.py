@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
@@ -30,8 +30,8 @@ class BulkFileIO(Protocol):
     def create_new(self, location: str, contents: bytes) -> bool | None:
         """Write a file unless one exists; return whether it was written, None if that is not one step."""
 
-    def list_folder(self, folder: str) -> list[str] | None:
-        """Return the files of a folder, not those of folders in it; None if the storage cannot be asked for them."""
+    def list_folder(self, folder: str, *, deep: bool = False) -> list[str] | None:
+        """Return the files of a folder, with ``deep`` those of folders in it too; None if the storage does not list."""
 
     def read_ahead(self, locations: Iterable[str]) -> None:
         """Begin to read files that are opened soon."""
@@ -74,9 +74,21 @@ def create_file(io: FileIO, path: str, contents: bytes) -> bool | None:
     return io.create_new(path, contents) if isinstance(io, BulkFileIO) else None
 
 
-def list_folder(io: FileIO, folder: str) -> list[str] | None:
-    """Return the files of a folder, or None where it cannot be listed: PyIceberg's file access does not."""
-    return io.list_folder(folder) if isinstance(io, BulkFileIO) else None
+def list_folder(io: FileIO, folder: str, *, deep: bool = False) -> list[str] | None:
+    """Return the files of a folder, or None where it cannot be listed: PyIceberg's file access does not.
+
+    With ``deep`` those of folders in it are among them.
+    """
+    return io.list_folder(folder, deep=deep) if isinstance(io, BulkFileIO) else None
+
+
+def start(operation: Callable[[], B]) -> Future[B]:
+    """Begin an operation on storage; whoever needs its result, or that it has ended, waits for it."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(operation)
+    finally:
+        pool.shutdown(wait=False)
 
 
 def read_ahead(io: FileIO, paths: Iterable[str]) -> None:

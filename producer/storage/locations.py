@@ -105,9 +105,9 @@ class FencedFileIO(FileIO):
         self._check(location, "written")
         return create_file(self._io, location, contents)
 
-    def list_folder(self, folder: str) -> list[str] | None:
+    def list_folder(self, folder: str, *, deep: bool = False) -> list[str] | None:
         """Return the files of a folder, or None where it cannot be listed."""
-        return list_folder(self._io, folder)
+        return list_folder(self._io, folder, deep=deep)
 
     def read_ahead(self, locations: Iterable[str]) -> None:
         """Begin to read files that are opened soon."""

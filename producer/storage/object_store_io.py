@@ -23,7 +23,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from producer.storage.access import ObjectStoreAccess
 from producer.storage.concurrency import limit_requests, request_limit
-from producer.storage.errors import AccessDenied, StorageError
+from producer.storage.errors import StorageError
 from producer.storage.input_stream import TAIL_BYTES, ObjectInputStream
 from producer.storage.metadata_cache import METADATA_CACHE, is_metadata_file
 from producer.storage.output_stream import PART_BYTES, ObjectOutputStream, WritesBehind
@@ -124,17 +124,23 @@ class ObjectStoreFileIO(FileIO):
             return True
         return False
 
-    def list_folder(self, folder: str) -> list[str] | None:
-        """Return the files of a folder, not those of folders in it; None if the store cannot be asked for them."""
+    def list_folder(self, folder: str, *, deep: bool = False) -> list[str] | None:
+        """Return the files of a folder, with ``deep`` those of folders in it too; None if the store does not list."""
         if not self._access.covers(f"{folder}/-"):
             return None
+
+        def ask(store: ObjectStore, key: str) -> list[str]:
+            prefix = key.removesuffix("-")
+            if not deep:
+                found = [item["path"] for item in obstore.list_with_delimiter(store, prefix)["objects"]]
+            else:
+                found = [item["path"] for item in obstore.list(store, prefix).collect()]
+            return ["/".join(path.split("/")[key.count("/") :]) for path in found]
+
         try:
-            listed = self._access.call(
-                "LIST", f"{folder}/-", lambda store, key: obstore.list_with_delimiter(store, key.removesuffix("-"))
-            )
-        except AccessDenied:
+            return [f"{folder}/{path}" for path in self._access.call("LIST", f"{folder}/-", ask)]
+        except PermissionError:
             return None
-        return [f"{folder}/{item['path'].rpartition('/')[2]}" for item in listed["objects"]]
 
     def read_ahead(self, locations: Iterable[str]) -> None:
         """Request the ends of files that are opened soon, side by side; each is taken by the first who opens it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
+from typing import Final
 
 from pyiceberg.table import Table
 
@@ -22,21 +23,23 @@ from tasks.job.context import JobContext
 from tasks.job.pending_commit import merged_vectors_path
 from workers.formats.output_files import Journal
 
+#: Kinds of records that lead to a job's files.
+_LEADING: Final = ("plan-", "planner-", "commit-", "attempt-", "staged-")
+
 
 @pause_gc()
 def clean_up(context: JobContext) -> tuple[str, ...]:
     """Delete what the job leaves behind; return what could not be read, as sentences.
 
-    A worker that is still busy with the job sees its end and deletes its own files. A file that a snapshot refers to is
-    never deleted: what is committed is read from the table, not from records. Files are compared by path, since
-    deletion vectors share Puffin files. If a record or a manifest that is needed to tell uncommitted files from
+    The job is closed: a worker that is still busy with it sees that and deletes its own files. A file that a snapshot
+    refers to is never deleted: what is committed is read from the table, not from records. Files are compared by path,
+    since deletion vectors share Puffin files. If a record or a manifest that is needed to tell uncommitted files from
     committed ones cannot be read, the files stay.
     """
-    store = context.store
-    store.close()
-    store = store.snapshot()
+    recorded = context.snapshot(*_LEADING)
+    store = recorded.store
     plans, wrong = store.all_plans()
-    uncommitted = _UncommittedFiles(context, plans)
+    uncommitted = _UncommittedFiles(recorded, plans)
     folders = [(folder.snapshot(), units) for folder, units in store.folders()]
     for plan in plans:
         _, unread = store.at(plan).all_commits()

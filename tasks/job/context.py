@@ -56,9 +56,9 @@ class JobContext:
         io, locations = load_file_io(dict(open_catalog(name.catalog).properties), location), TableLocations.at(location)
         return cls(job, name, JobStore(FencedFileIO(io, locations), location, name.token), locations, at_table=False)
 
-    def snapshot(self) -> JobContext:
-        """Return the job with its records as they are now, for several questions at once."""
-        return replace(self, store=self.store.snapshot())
+    def snapshot(self, *kinds: str) -> JobContext:
+        """Return the job with its records as they are now, for several questions at once; see JobStore.snapshot."""
+        return replace(self, store=self.store.snapshot(*kinds))
 
     def owns(self, path: str) -> bool:
         """Return whether a file can be one that was written for this job: its name carries the job's token."""

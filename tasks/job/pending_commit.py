@@ -36,16 +36,15 @@ class PendingCommit:
 
     store: JobStore
     records: RoundStore
-    number: int
     note: CommitNote
+    #: The number of the record; None until the first attempt begins.
+    number: int | None = None
     began: float = 0.0
 
     @classmethod
-    def begin(cls, store: JobStore, plan: Plan) -> PendingCommit:
-        """Record that a commit begins."""
-        note = CommitNote(token=secrets.token_hex(8), started=time.time())
-        records = store.at(plan)
-        return cls(store, records, records.claim_commit(note), note)
+    def of(cls, store: JobStore, plan: Plan) -> PendingCommit:
+        """Return the commit of a round, of which nothing is recorded so far."""
+        return cls(store, store.at(plan), CommitNote(token=secrets.token_hex(8), started=time.time()))
 
     def begin_attempt(self, head: int, snapshot_id: int | None) -> str:
         """Record that another attempt begins on a head; return the name that its files carry.
@@ -56,6 +55,8 @@ class PendingCommit:
         self.began = time.monotonic()
         added = {name: snapshot_id} if snapshot_id is not None else {}
         self._update(started=time.time(), head=head, snapshots=self.note.snapshots | added)
+        if self.number is None:
+            self.number = self.records.claim_commit(self.note)
         return name
 
     @property
@@ -77,12 +78,13 @@ class PendingCommit:
     def settle(self, *, happened: bool) -> None:
         """Record the outcome: the commit has happened, or it never will."""
         self._update(settled=True, happened=happened, snapshots={})
-        if self.store.is_closed():  # else the record would stay for ever
+        if self.number is not None and self.store.is_closed():  # else the record would stay for ever
             self.records.delete_settled_commits(self.number)
 
     def _update(self, **changes: object) -> None:
         self.note = self.note.model_copy(update=changes)
-        self.records.update_commit(self.number, self.note)
+        if self.number is not None:
+            self.records.update_commit(self.number, self.note)
 
 
 def has_pending_commit(context: JobContext, plan: Plan) -> bool:

@@ -25,6 +25,7 @@ from producer.iceberg.snapshot_producer import SnapshotProducer
 from producer.model.plan import Plan
 from producer.model.staged import Staged
 from producer.state.commit_history import FAILED_UNITS, JOB, OPERATION, ROUND, UNITS
+from producer.storage.files import start
 from tasks.job.branch_head import BranchHead, round_snapshot
 from tasks.job.context import JobContext
 from tasks.job.pending_commit import PendingCommit
@@ -129,14 +130,16 @@ class _Attempts:
         if isinstance(change, NoChange):
             return CommitResult.without_snapshot(change, metadata_changed=change.is_applied)
         check_no_metadata_is_lost(table)
-        self.pending = self.pending or PendingCommit.begin(self.context.store, self.plan)
+        self.pending = self.pending or PendingCommit.of(self.context.store, self.plan)
         snapshot_id = table.metadata.new_snapshot_id() if isinstance(change, SnapshotChange) else None
         name = self.pending.begin_attempt(head.snapshot.snapshot_id, snapshot_id)
         # Checked after the note: whoever ends the job looks for notes after it has closed the job, so that one of the
         # two sees the other.
-        if self.context.store.is_cancelled():
+        cancelled = start(self.context.store.is_cancelled)
+        closed = self.context.store.is_closed()
+        if cancelled.result():
             raise JobCancelled("The job was cancelled: nothing was committed.")
-        if self.context.store.is_closed():
+        if closed:
             raise JobClosed("Another committer has ended the job: nothing was committed.")
         prepared: PreparedCommit
         if isinstance(change, MetadataChange):

@@ -3,7 +3,8 @@
 A job ends in this order, so that another process can go on where one died:
 
 1. ``closing`` is recorded: no round is committed any more, and busy workers delete what they wrote.
-2. ``conclusion`` is recorded: the report that the job ends with.
+2. ``conclusion`` is recorded: the report that the job ends with. Where no commit can be pending, both are written side
+   by side: whoever finds one of them alone ends the job again.
 3. The files that are in no snapshot are deleted, then the records of the job.
 4. The report is posted, the ``conclusion`` is deleted, and the table is released (:func:`post_report`).
 
@@ -23,6 +24,7 @@ from producer.iceberg.catalog import open_table
 from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.state.commit_history import report_from_history
+from producer.storage.files import start
 from tasks.job.cleanup import clean_up
 from tasks.job.context import JobContext, request_from_id
 from tasks.job.pending_commit import has_pending_commit
@@ -109,7 +111,9 @@ def _wait_for_pending_commit(context: JobContext) -> Waiting | None:
 
 def close_job(context: JobContext, report: Report) -> Ended:
     """Record the report that a job ends with, and clean up; the report says if files had to be left."""
+    closing = start(context.store.close)
     context.store.conclude(report)
+    closing.result()
     if left := clean_up(context):
         report = report.model_copy(update={"reason": _with_leftovers(report.reason, f": {left[0]}")})
         context.store.conclude(report)

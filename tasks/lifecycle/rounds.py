@@ -6,6 +6,7 @@ The functions know nothing of Celery. Each takes a job one step on, can be calle
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from producer.common.errors import Conflict, Corrupt, IcefleetError, Reason, Refused
 from producer.common.settings import Settings
@@ -15,6 +16,7 @@ from producer.model.job import Failure, Report, Request, Status
 from producer.model.plan import Plan
 from producer.model.staged import Staged
 from producer.planning.planner import plan as plan_table
+from producer.planning.units import PlanWithUnits
 from producer.state.commit_history import report_from_history
 from producer.state.round_store import refusal
 from tasks.job.branch_head import round_snapshot
@@ -22,6 +24,9 @@ from tasks.job.context import JobContext
 from tasks.lifecycle.commit import CommitStateUnknown, JobCancelled, JobClosed, commit
 from tasks.lifecycle.ending import close_job, end_job, raise_if_transient, reject_foreign_plan
 from tasks.lifecycle.outcomes import Ended, Stage, Step, Waiting, conclude_report, report_of, sum_report
+
+#: Kinds of records that tell how far a job is.
+_OUTCOMES: Final = ("conclusion", "plan-", "staged-", "failed-")
 
 
 def begin(request: Request, settings: Settings) -> Step:
@@ -33,7 +38,7 @@ def begin(request: Request, settings: Settings) -> Step:
         if not name.matches(request):
             reason = f"The request is for {request.table} in catalog {request.catalog!r}, and the job's id is not."
             return Ended(report_of(request, Status.REFUSED, reason=reason))
-        recorded = context.snapshot()
+        recorded = context.snapshot(*_OUTCOMES)
         if (report := recorded.conclusion()) is not None:
             return close_job(context, report)
         if (latest := recorded.store.latest_plan()) is not None:
@@ -64,7 +69,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
     Raises:
         Corrupt: A record that the job cannot go on without cannot be read.
     """
-    recorded = context.snapshot()
+    recorded = context.snapshot(*_OUTCOMES)
     if (report := recorded.conclusion()) is not None:  # a process died during the clean-up
         return close_job(context, report)
     plan = recorded.store.latest_plan()
@@ -76,7 +81,7 @@ def advance(context: JobContext, settings: Settings) -> Step:
         return refused
     if recorded.store.is_cancelled() and not _has_committed(context, plan):
         return end_job(context, sum_report(plan, None, ()), plan, Status.CANCELLED, "The job was cancelled.")
-    outcomes = context.store.at(plan).outcomes(plan.units)
+    outcomes = recorded.store.at(plan).outcomes(plan.units)
     if len(outcomes) < len(plan.units):
         context.store.load_conclusion()  # if it is unreadable, a clean-up has begun and its report is lost
         return Waiting(plan)
@@ -154,7 +159,7 @@ def _plan(context: JobContext, request: Request, settings: Settings) -> Step:
         report = sum_report(planned.plan, None, refused)
         return Ended(conclude_report(report, request, Status.FAILED, f"{reason}the first: {refused[0].reason}"))
     context.store.write_current(request)
-    return _stage(context, context.store.write_plan(planned.plan, planned.units))
+    return _write_plan(context, planned)
 
 
 def _plan_again(
@@ -173,7 +178,14 @@ def _plan_again(
         return end_job(context, report, plan, status, str(error))
     if planned.plan.empty:
         return end_job(context, report, plan)
-    return _stage(context, context.store.write_plan(planned.plan, planned.units))
+    return _write_plan(context, planned)
+
+
+def _write_plan(context: JobContext, planned: PlanWithUnits) -> Stage:
+    plan = context.store.write_plan(planned.plan, planned.units)
+    if plan.token != planned.plan.token:  # another process has planned the round
+        return _stage(context, plan)
+    return Stage(plan, tuple(unit.number for unit in plan.units if unit.refused is None))
 
 
 def _stage(context: JobContext, plan: Plan) -> Stage:

@@ -6,6 +6,7 @@ import logging
 import secrets
 import socket
 import time
+from functools import partial
 from pathlib import Path
 
 from celery.exceptions import SoftTimeLimitExceeded
@@ -18,6 +19,7 @@ from producer.model.job import Failure
 from producer.model.plan import Plan, Unit, UnitHeader
 from producer.model.staged import Attempt, Staged
 from producer.state.job_store import JobStore
+from producer.storage.files import start
 from producer.storage.requests import COUNTS
 from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
@@ -65,16 +67,18 @@ def stage(
     store = context.store
     if not context.at_table and (objection := context.objection(plan)) is not None:
         raise OutsideTable(objection)
+    reading = start(partial(store.at(plan).unit, number))
+    listing = start(partial(store.at(plan).snapshot, len(plan.units)))
     if store.is_stopped():
         return None
-    records = store.at(plan).snapshot(len(plan.units))
+    records = listing.result()
     if (outcome := records.outcome(number)) is not None:
         return outcome
     header = next((unit for unit in plan.units if unit.number == number), None)
     if header is None:
         return None
     try:
-        unit = records.unit(number)
+        unit = reading.result()
     except Corrupt as error:
         return _fail(store, plan, header, str(error))
     if unit is None:

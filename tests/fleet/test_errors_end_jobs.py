@@ -79,7 +79,7 @@ STEPS = {
     "stage": "tasks.operations.convert.execute.convert",
     "read the head": "tasks.lifecycle.commit.BranchHead.of",
     "write manifests": "producer.iceberg.snapshot_producer.write_manifests",
-    "note the commit": "tasks.lifecycle.commit.PendingCommit.begin",
+    "note the commit": "tasks.lifecycle.commit.PendingCommit.begin_attempt",
     "swap": "tests.support.faulty.InMemoryCatalog.commit_table",
     "clean up": "tasks.lifecycle.ending.clean_up",
     "post the report": "producer.broker.registry.JobRegistry.save_report",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
@@ -38,6 +39,36 @@ class MemoryIO(FileIO):
             raise FileNotFoundError(path)
         del self.files[path]
         self.log.append(("delete", path))
+
+
+class ListingIO(MemoryIO):
+    """The same as object stores are: folders are listed, a file is created once, many are deleted in any order."""
+
+    @property
+    def requests_at_a_time(self) -> int:
+        return 4
+
+    def delete_all(self, locations: Iterable[str]) -> None:
+        for path in sorted(locations, key=lambda path: path[::-1]):
+            if path in self.files:
+                self.delete(path)
+
+    def create_new(self, location: str, contents: bytes) -> bool | None:
+        if location in self.files:
+            return False
+        with self.new_output(location).create() as stream:
+            stream.write(contents)
+        return True
+
+    def list_folder(self, folder: str, *, deep: bool = False) -> list[str] | None:
+        names = {path: path.removeprefix(f"{folder}/") for path in self.files if path.startswith(f"{folder}/")}
+        return [path for path, name in names.items() if deep or "/" not in name]
+
+    def read_ahead(self, locations: Iterable[str]) -> None:
+        """Do nothing: all of it is in memory."""
+
+    def write_behind(self) -> AbstractContextManager[FileIO]:
+        return nullcontext(self)
 
 
 class _Input(InputFile):

@@ -31,10 +31,10 @@ class BulkFileIO(Protocol):
 
 def opened_soon(io: FileIO, items: Sequence[T], path: Callable[[T], str]) -> Iterator[T]:
     """Yield items, each of which opens a file, while the files of those after it are requested."""
-    half = max(1, min(io.requests_at_a_time, _MAX_AHEAD) // 2) if isinstance(io, BulkFileIO) else len(items) + 1
+    ahead = min(io.requests_at_a_time, _MAX_AHEAD) if isinstance(io, BulkFileIO) else 0
     for index, item in enumerate(items):
-        if index % half == 0 and isinstance(io, BulkFileIO):
-            io.read_ahead(path(later) for later in items[index + half if index else 0 : index + 2 * half])
+        if isinstance(io, BulkFileIO):
+            io.read_ahead(path(later) for later in items[index + ahead - 1 if index else 0 : index + ahead])
         yield item
 
 

@@ -187,7 +187,7 @@ class TestTwoCommitters:
         step = jobs.start(request)
         assert isinstance(step, Stage)
         context = jobs.context(request)
-        first, second = (PendingCommit.begin(context.store, step.plan) for _ in range(2))
+        first, second = (PendingCommit.of(context.store, step.plan) for _ in range(2))
         head = context.reload(step.plan).metadata.current_snapshot_id
         assert head is not None
         for pending in (first, second):
@@ -207,7 +207,7 @@ class TestTwoCommitters:
         step = jobs.start(request)
         assert isinstance(step, Stage)
         context = jobs.context(request)
-        pending = PendingCommit.begin(context.store, step.plan)
+        pending = PendingCommit.of(context.store, step.plan)
         head = context.reload(step.plan).metadata.current_snapshot_id
         assert head is not None
         now, clock = time.time(), time.monotonic()
@@ -233,7 +233,7 @@ class TestTwoCommitters:
         request = jobs.request()
         step = jobs.start(request)
         assert isinstance(step, Stage)
-        pending = PendingCommit.begin(jobs.context(request).store, step.plan)
+        pending = PendingCommit.of(jobs.context(request).store, step.plan)
         pending.begin_attempt(1, None)
         assert pending.is_fresh
         later = getattr(time, name)() + 151

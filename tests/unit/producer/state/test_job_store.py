@@ -14,15 +14,16 @@ from producer.model.job import Operation, Report, Request, Status
 from producer.model.staged import CommitNote, PlanNote
 from producer.state.job_store import JobStore
 from producer.storage.files import delete_files, map_parallel
-from tests.support.memoryio import MemoryIO
+from tests.support.memoryio import ListingIO, MemoryIO
 from tests.support.records import REQUEST, attempt, failure, plan, staged, unit, written
 
 REPORT = Report(job=REQUEST.job, table="db.t", status=Status.FAILED, reason="because")
 
 
-@pytest.fixture
-def io() -> MemoryIO:
-    return MemoryIO()
+@pytest.fixture(params=[MemoryIO, ListingIO])
+def io(request: pytest.FixtureRequest) -> MemoryIO:
+    made: MemoryIO = request.param()
+    return made
 
 
 @pytest.fixture
@@ -251,9 +252,10 @@ class TestClearing:
         end(store)
         assert io.files == before
 
-    def test_plans_go_after_what_they_lead_to_and_the_conclusion_after_all_plans(
-        self, store: JobStore, io: MemoryIO
-    ) -> None:
+    def test_plans_go_after_what_they_lead_to_and_the_conclusion_after_all_plans(self) -> None:
+        """Where records cannot be listed."""
+        io = MemoryIO()
+        store = JobStore(io, "s3://lake/db/t", REQUEST.token)
         whole_job(store)
         io.log.clear()
         end(store)
