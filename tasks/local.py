@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_exponential
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from producer.broker.registry import JobRegistry
 from producer.common.errors import Corrupt, Failed
@@ -132,7 +132,9 @@ class LocalEngine:
         labels = {unit.number: unit.label for unit in plan.units}
         retrying = Retrying(
             retry=retry_if_exception_type(TryAgain),
-            wait=wait_exponential(max=30),
+            stop=stop_after_delay(RetryPolicy.of(self._settings).max_seconds),
+            wait=wait_random_exponential(max=30),
+            reraise=True,
             before_sleep=before_sleep_log(log, logging.WARNING),
         )
         for done, number in enumerate(units, total - len(units)):

@@ -56,15 +56,17 @@ class StorageError(OSError):
     """A store that refuses a request, or does not answer. Its text is the file and one sentence.
 
     Attributes:
-        passing: Whether the same request may succeed later.
         empty: Whether a range of the object was asked for, and the object is empty or not as long.
     """
 
-    passing = False
     empty = False
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
+
+
+class StorageBusy(StorageError):
+    """A store that is busy or away: the same request may succeed later."""
 
 
 class AccessDenied(StorageError, PermissionError):
@@ -85,13 +87,14 @@ def storage_error(kind: str, location: str, error: Exception, *, denied: bool = 
         why = _DENIALS.get(code, f"grant the right to {right} here, or correct the credentials")
         said = f" ({code or number})" if code or number else ""
         return AccessDenied(errno.EACCES, f"the store denies access{said}: {why}", location)
-    found = StorageError(errno.EIO, _sentence(text, number, code), location)
-    found.empty = number == 416 or _WHOLE_ANSWER in text
+    empty = number == 416 or _WHOLE_ANSWER in text
     if number is not None:
-        found.passing = number in _PASSING_STATUSES or (number >= 500 and number != 501) or code in _PASSING_CODES
+        passing = number in _PASSING_STATUSES or (number >= 500 and number != 501) or code in _PASSING_CODES
     else:
         sign = next((sign for sign in _CONNECTIONS if sign in text), None)
-        found.passing = code not in _OTHERS and not found.empty and (sign is None or sign in _PASSING_CONNECTIONS)
+        passing = code not in _OTHERS and not empty and (sign is None or sign in _PASSING_CONNECTIONS)
+    found = (StorageBusy if passing else StorageError)(errno.EIO, _sentence(text, number, code), location)
+    found.empty = empty
     return found
 
 

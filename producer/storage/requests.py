@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from obstore.exceptions import (
     AlreadyExistsError,
@@ -19,10 +19,17 @@ from obstore.exceptions import (
     PreconditionError,
     UnauthenticatedError,
 )
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from producer.storage.concurrency import request_limit
-from producer.storage.errors import StorageError, storage_error
+from producer.storage.errors import StorageBusy, storage_error
 
 T = TypeVar("T")
 
@@ -30,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 8
 _MAX_WAIT: Final = 10.0  # seconds
+#: Seconds after which a request is not repeated: a store that does not answer at all takes long for each attempt.
+_MAX_SECONDS: Final = 60.0
 #: Answers about a file that is missing because all of its bucket is.
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "container does not exist")
 
@@ -96,14 +105,15 @@ def request(kind: str, location: str, call: Callable[[], T]) -> T:
         FileNotFoundError: There is no such object.
         FileExistsError: There is one, and it was to be a new one.
         AccessDenied: The store denies access.
-        StorageError: The store refuses the request, or does not answer for about a minute.
+        StorageBusy: The store is busy or away, and was so for eight attempts or for a minute.
+        StorageError: The store refuses the request.
     """
     retrying = Retrying(
-        retry=retry_if_exception(_may_pass),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, max=_MAX_WAIT),
+        retry=retry_if_exception_type(StorageBusy),
+        stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(_MAX_SECONDS),
+        wait=wait_random_exponential(multiplier=0.1, max=_MAX_WAIT),  # with full jitter
         before_sleep=_note_retry,
-        reraise=True,
+        retry_error_callback=_give_up,
     )
     result: T = retrying(_request, kind, location, call)
     return result
@@ -134,8 +144,12 @@ def _request(kind: str, location: str, call: Callable[[], T]) -> T:
         return request_once(kind, location, call)
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, StorageError) and error.passing
+def _give_up(state: RetryCallState) -> NoReturn:
+    """Raise the last error of a request that was repeated, and say how often and for how long."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, StorageBusy)
+    tried = f"after {state.attempt_number} attempts in {state.seconds_since_start or 0.0:.0f} s"
+    raise StorageBusy(error.errno, f"{error.strerror}, {tried}", error.filename) from error
 
 
 def _note_retry(state: RetryCallState) -> None:

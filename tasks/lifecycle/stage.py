@@ -23,7 +23,7 @@ from producer.storage.files import start
 from producer.storage.requests import COUNTS
 from tasks.job.cleanup import discard_attempt, withdraw_attempt
 from tasks.job.context import JobContext
-from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, reason_of
+from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, is_storage_busy, reason_of
 from tasks.operations.base import Progress
 from tasks.operations.registry import OPERATIONS
 from workers.runtime.errors import DataError
@@ -32,6 +32,13 @@ from workers.runtime.scratch import scratch
 from workers.runtime.session import NoJava
 
 log = logging.getLogger(__name__)
+
+
+class NotCounted(TryAgain):
+    """An attempt ended because the object store was busy or away, and left nothing: it was none.
+
+    Like everybody who waits for storage, the unit is tried again for ``ICEFLEET_GIVE_UP_HOURS``.
+    """
 
 
 def budget_of(settings: Settings, children: int = 1) -> Budget:
@@ -98,7 +105,7 @@ def stage(
         return _attempt(context, plan, unit, attempt, settings, progress)
     except (DataError, Failed, NoJava) as error:
         return _fail(store, plan, header, str(error))
-    except Newer:
+    except (Newer, NotCounted):
         raise
     except SoftTimeLimitExceeded:
         return _fail(store, plan, header, f"it took longer than ICEFLEET_UNIT_SECONDS={settings.unit_seconds}")
@@ -112,26 +119,30 @@ def stage(
 def _attempt(
     context: JobContext, plan: Plan, unit: Unit, attempt: Attempt, settings: Settings, progress: Progress
 ) -> Staged | None:
-    started = time.perf_counter()
-    executor = OPERATIONS[plan.request.operation].executor(context, plan, unit, attempt, budget_of(settings))
+    started, claim = time.perf_counter(), attempt
     records = context.store.at(plan)
-    if outside := [path for path in executor.claim.paths if not context.locations.contain(path)]:
-        raise OutsideTable(f"{outside[0]} lies outside of the table's locations: it is not written.")
-    records.update_attempt(executor.claim)
     root = Path(settings.scratch_dir) if settings.scratch_dir else None
     try:
+        executor = OPERATIONS[plan.request.operation].executor(context, plan, unit, attempt, budget_of(settings))
+        if outside := [path for path in executor.claim.paths if not context.locations.contain(path)]:
+            raise OutsideTable(f"{outside[0]} lies outside of the table's locations: it is not written.")
+        records.update_attempt(executor.claim)
+        claim = executor.claim
         with scratch(root) as folder, COUNTS.shared(folder):
             staged = executor.run(root, folder, progress)
         if records.is_taken_over(attempt):  # the clean-up knows only the files of the other one
             raise TryAgain("another worker has begun the same attempt")
-    except BaseException:
-        discard_attempt(context, executor.claim)
+    except BaseException as error:
+        discard_attempt(context, claim)
+        if is_storage_busy(error) and not records.is_taken_over(attempt):
+            records.retract(attempt, forget=True)
+            raise NotCounted(reason_of(error)) from error
         raise
     staged = staged.model_copy(update={"seconds": round(time.perf_counter() - started, 3)})
     # From here on a committer may see the record: even an error while it is written must delete nothing.
     records.write_staged(staged)
     if context.store.is_closed():  # while this attempt was busy
-        withdraw_attempt(context, plan, executor.claim, staged)
+        withdraw_attempt(context, plan, claim, staged)
         return None
     return staged
 

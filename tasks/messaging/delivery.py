@@ -116,7 +116,7 @@ class DeliveredTask(RedactedTask):
         if order is not None:
             with suppress(RedisError):  # it is only shown
                 self.registry.save_problem(order.job, redact(f"tried again: {reason_of(error)}"))
-        pause = get_exponential_backoff_interval(1, self.request.retries, _MAX_RETRY_SECONDS, full_jitter=True)
+        pause = max(1, get_exponential_backoff_interval(1, self.request.retries, _MAX_RETRY_SECONDS, full_jitter=True))
         headers = {**_headers(self), HEADER: failures.model_dump()}
         raise self.retry(exc=error, countdown=pause, throw=False, headers=headers) from error
 

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from producer.common.errors import IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 from producer.iceberg.catalog import storage_hint
+from producer.storage.errors import StorageBusy, StorageError
 from workers.runtime.errors import TaskFailed, cause_of
 
 #: The header that carries a message's failures from one delivery to the next.
@@ -71,7 +72,7 @@ def reason_of(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}"
     if any(sign in text for sign in _OUT_OF_MEMORY):
         return f"memory ran out: {MEMORY_ADVICE}"
-    return (str(error) if isinstance(error, TaskFailed) else cause_of(error)) + storage_hint(error)
+    return (str(error) if isinstance(error, TaskFailed | StorageError) else cause_of(error)) + storage_hint(error)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -83,6 +84,11 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, (*_TRANSIENT, TryAgain)):
         return True
     return any((kind.__module__, kind.__name__) in _TRANSIENT_BY_NAME for kind in type(error).__mro__)
+
+
+def is_storage_busy(error: BaseException) -> bool:
+    """Return whether an object store was busy or away for longer than requests are repeated."""
+    return isinstance(error, StorageBusy) or (isinstance(error, TaskFailed) and error.kind == StorageBusy.__name__)
 
 
 class FailureCount(BaseModel):

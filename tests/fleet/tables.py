@@ -42,17 +42,19 @@ def streamed(
     format_version: int = 2,
     seed: int = 0,
     share: float = 0.01,
+    **properties: str,
 ) -> StreamTable:
     """A table with rows in each partition, some of which were upserted and some deleted by key.
 
     Args:
         rows: Of each partition.
         share: Of them, in each of these steps.
+        properties: Of the table.
         files: Data files of each partition before the upserts, which add one each.
         upserts: How many times; each leaves an equality delete file in every partition.
     """
     random = np.random.default_rng(seed)
-    table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC, format_version=format_version)
+    table = StreamTable.create(catalog, name, SCHEMA, spec=SPEC, format_version=format_version, properties=properties)
     parts = np.repeat(np.arange(partitions, dtype=np.int32), rows)
     # Distinct and without order, so that they do not compress; the partition follows from the key.
     ids = random.choice(1 << 40, size=rows * partitions, replace=False).astype(np.int64)

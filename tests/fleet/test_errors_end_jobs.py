@@ -25,6 +25,7 @@ from producer.common.errors import Corrupt, Reason, Refused
 from producer.common.settings import Settings
 from producer.job import Job
 from producer.model.job import Request, Status
+from producer.storage.errors import StorageBusy
 from tasks import app as application
 from tasks.messaging.retry_policy import HEADER, FailureCount, RetryPolicy, is_transient
 from tasks.testing import StreamTable
@@ -68,6 +69,7 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "PermissionError": lambda: PermissionError("denied"),
     "TimeoutError": lambda: TimeoutError("too slow"),
     "ConnectionError": lambda: ConnectionError("away"),
+    "StorageBusy": lambda: StorageBusy(errno.EIO, "the store is busy or away", "s3://lake/file"),
     "RESTError": lambda: RESTError("503"),
     "NoAnswer": lambda: Refused(Reason.NO_ANSWER, "The catalog does not answer."),
 }

@@ -16,7 +16,14 @@ from pyiceberg.manifest import DataFileContent
 from producer import Fleet, Report, Settings, Status
 from producer.cli.check import run_checks
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
+from producer.model.job import Request
+from producer.model.staged import Staged
 from producer.storage.object_store_io import ObjectStoreFileIO
+from tasks.job.context import JobContext
+from tasks.lifecycle.outcomes import Ended, Stage
+from tasks.lifecycle.rounds import advance, begin
+from tasks.lifecycle.stage import stage
+from tasks.messaging.retry_policy import TryAgain
 from tasks.testing import StreamTable, read_rows
 from tests.conftest import OBJECT_STORE_PORT
 from tests.support.object_store import BUCKET, ObjectStore, running_store
@@ -159,13 +166,12 @@ def test_requests_that_fail_are_repeated(store: ObjectStore, catalog: Catalog) -
     assert rows(table) == expected
 
 
-@pytest.mark.parametrize("operation", ["convert", "compact"])
-def test_the_report_counts_requests_and_repetitions(store: ObjectStore, catalog: Catalog, operation: str) -> None:
-    """Of all processes: the session's Python workers read and write the files of a compaction."""
+def test_the_report_counts_requests_and_repetitions(store: ObjectStore, catalog: Catalog) -> None:
+    """Of all processes: the session's Python workers read and write the files."""
     table = stream(catalog)
     store.counts()
     with store.faults(only=f"/{table.identifier.partition('.')[2]}/(data|_icefleet)/", busy=1.0, times=7):
-        storage = run(table, operation).storage
+        storage = run(table, "compact").storage
     made = sum(count for kind, count in store.counts().items() if not kind.startswith(("bytes", "fault")))
     assert storage is not None
     assert storage.repeated == 7
@@ -173,6 +179,33 @@ def test_the_report_counts_requests_and_repetitions(store: ObjectStore, catalog:
     assert storage.requests == sum(storage.by_kind.values())
     # Whoever asks for the job reads the table's metadata before it begins.
     assert made - 3 <= storage.requests <= made
+
+
+def test_a_store_that_stays_busy_costs_no_attempt(
+    store: ObjectStore, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit is tried again as long as a job waits for storage, and nothing is left of what was no attempt."""
+    monkeypatch.setattr("producer.storage.requests._ATTEMPTS", 2)
+    settings, table = Settings(broker_url=""), stream(catalog)
+    expected, request = rows(table), Request.new(table.identifier, catalog="lake")
+    step = begin(request, settings)
+    assert isinstance(step, Stage)
+    context = JobContext.open(request.job, step.plan.location)
+    for _ in range(settings.max_attempts + 1):
+        with (
+            store.faults(only=f"/{table.identifier.partition('.')[2]}/data/", busy=1.0),
+            pytest.raises(TryAgain, match=r"^s3://lake/\S+: .+, after 2 attempts in 0 s$"),
+        ):
+            stage(context, step.plan, 0, settings, lambda done, files: None)
+        assert context.store.at(step.plan).attempts(0) == []
+    assert isinstance(stage(context, step.plan, 0, settings, lambda done, files: None), Staged)
+    ended = advance(context, settings)
+    assert isinstance(ended, Ended)
+    assert ended.report is not None
+    assert ended.report.status is Status.COMMITTED
+    assert rows(table) == expected
+    keys = store.keys(table.identifier.partition(".")[2])
+    assert {key for key in keys if "/data/" in key} == data_keys(table)
 
 
 def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:

@@ -38,7 +38,14 @@ class UnsupportedFile(DataError):
 
 
 class TaskFailed(Exception):
-    """A Spark task failed for a reason that may pass, such as storage that did not answer."""
+    """A Spark task failed for a reason that may pass, such as storage that did not answer.
+
+    ``kind`` is the name of the class of the error, if that is known.
+    """
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class Stopped(Exception):
@@ -63,7 +70,7 @@ def record_task_error(scratch: Path) -> Iterator[None]:
         _record(scratch, {"kind": type(error).__name__, "path": error.path, "reason": error.reason}, overwrite=True)
         raise
     except Exception as error:
-        _record(scratch, {"kind": "", "reason": _reason(error, scratch)}, overwrite=False)
+        _record(scratch, {"kind": type(error).__name__, "reason": _reason(error, scratch)}, overwrite=False)
         raise
 
 
@@ -83,7 +90,7 @@ def reraise_task_error(scratch: Path) -> Iterator[None]:
             raise
         if kind := _DATA_ERRORS.get(record["kind"]):
             raise kind(record["path"], record["reason"]) from error
-        raise TaskFailed(record["reason"]) from error
+        raise TaskFailed(record["reason"], record["kind"]) from error
 
 
 @contextmanager

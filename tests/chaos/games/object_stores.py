@@ -39,6 +39,8 @@ _FAULTS: Final = {
 _KINDS: Final = (2, 5)
 #: Seconds for which a store answers nothing but that it is busy: less and more than its clients repeat a request.
 _AWAY: Final = (3.0, 30.0)
+#: What such a request has in its first line.
+_PARTS: Final = "[?&]upload(s|Id)"
 #: Rows of a partition whose data file takes several requests to be written.
 _LARGE: Final = 20 * ROWS_OF_A_UNIT
 #: Seconds between two deaths.
@@ -69,28 +71,44 @@ class StoreTrial(Trial):
         client = _client(self.arena.object_store.direct)
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=folder)
         keys = {f"{BUCKET}/{item['Key']}" for page in pages for item in page.get("Contents", ())}
-        uploads = client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
-        invariants.no_object_is_left(
-            self.table.table, keys, [upload["Key"] for upload in uploads if upload["Key"].startswith(folder)]
-        )
+        begun = client.list_multipart_uploads(Bucket=BUCKET, Prefix=folder).get("Uploads", [])
+        # One without parts holds nothing. Nobody but the store knows it if the answer to its beginning was lost.
+        uploads = [
+            upload["Key"]
+            for upload in begun
+            if client.list_parts(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"]).get("Parts")
+        ]
+        invariants.no_object_is_left(self.table.table, keys, uploads)
 
 
 def games() -> list[Game]:
-    """Each in both kinds of work."""
-    return in_both(
-        {
-            "requests to the store fail": _requests_fail,
-            "requests to the store for large files fail": partial(_requests_fail, rows=_LARGE),
-            "the store is busy for a while": _busy,
-            "requests to the store fail and processes die": _processes_die,
-        }
-    )
+    """Each in both kinds of work, but for files that are written in parts: those of a conversion are small."""
+    large = partial(_requests_fail, Operation.COMPACT, rows=_LARGE)
+    return [
+        Game("requests to the store for large files fail", large),
+        Game("uploads to the store in parts fail", partial(large, only=_PARTS, often=3)),
+        *in_both(
+            {
+                "requests to the store fail": _requests_fail,
+                "the store is busy for a while": _busy,
+                "requests to the store fail and processes die": _processes_die,
+            }
+        ),
+    ]
 
 
-def _requests_fail(operation: Operation, arena: Arena, random: Random, rows: int = ROWS_OF_A_UNIT) -> None:
-    """Some of all requests."""
+def _requests_fail(
+    operation: Operation,
+    arena: Arena,
+    random: Random,
+    *,
+    rows: int = ROWS_OF_A_UNIT,
+    only: str = "",
+    often: int = 1,
+) -> None:
+    """Some of all requests, or of those in which a text is found, and so many times as often."""
     trial = StoreTrial.of(arena, operation, random.choice((2, 3)), rows=rows)
-    with _faults(arena, random):
+    with _faults(arena, random, only, often):
         report = arena.end_of(trial.start())
     if report.storage is None:
         raise Violated("nobody has counted its requests")
@@ -129,18 +147,21 @@ def _processes_die(operation: Operation, arena: Arena, random: Random) -> None:
 
 
 @contextmanager
-def _faults(arena: Arena, random: Random) -> Iterator[None]:
+def _faults(arena: Arena, random: Random, only: str = "", often: int = 1) -> Iterator[None]:
     kinds = random.sample(sorted(_FAULTS), random.randint(*_KINDS))
-    with _counted(arena, {kind: random.uniform(0.01, _FAULTS[kind]) for kind in kinds}):
+    shares = {kind: often * random.uniform(0.01, _FAULTS[kind]) for kind in kinds}
+    if only:  # of a few requests so many that a job would wait for the store to become better
+        shares["times"] = random.randint(3, 15)
+    with _counted(arena, shares, only):
         yield
 
 
 @contextmanager
-def _counted(arena: Arena, shares: Mapping[str, float]) -> Iterator[None]:
+def _counted(arena: Arena, shares: Mapping[str, float], only: str = "") -> Iterator[None]:
     """Requests fail, and the account says how many have."""
     arena.object_store.counts()
     try:
-        with arena.object_store.faults("", **shares):
+        with arena.object_store.faults(only, **shares):
             yield
     finally:
         for kind, times in arena.object_store.counts().items():

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from producer.storage.errors import AccessDenied, StorageError, storage_error
+from producer.storage.errors import AccessDenied, StorageBusy, storage_error
 
 PATH = "s3://lake/t/a"
 
@@ -45,7 +45,7 @@ def test_access_that_is_denied(text: str, sentence: str) -> None:
     assert isinstance(error, AccessDenied)
     assert sentence in str(error)
     assert str(error).startswith(f"{PATH}: the store denies access")
-    assert not error.passing
+    assert not isinstance(error, StorageBusy)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_other_refusals(text: str, sentence: str, passing: bool) -> None:
     error = storage_error("GET", PATH, Exception(text))
     assert sentence in str(error)
     assert "\n" not in str(error)
-    assert error.passing is passing
+    assert isinstance(error, StorageBusy) is passing
     assert not isinstance(error, PermissionError)
 
 
@@ -96,4 +96,4 @@ def test_a_range_of_an_empty_object() -> None:
 def test_an_error_travels_between_processes() -> None:
     error = storage_error("GET", PATH, Exception(answer(503, "SlowDown")))
     copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy), copy.passing) == (StorageError, str(error), True)
+    assert (type(copy), str(copy)) == (StorageBusy, str(error))

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from producer.common.errors import Corrupt
+from producer.storage.errors import StorageBusy
 from tasks.messaging.retry_policy import MEMORY_ADVICE, TryAgain, reason_of
 from workers.runtime.errors import TaskFailed
 
@@ -23,6 +24,7 @@ from workers.runtime.errors import TaskFailed
             f"memory ran out: {MEMORY_ADVICE}",
         ),
         (OSError("away\nfor now"), "OSError: away"),
+        (StorageBusy(errno.EIO, "the store is busy", "s3://lake/file"), "s3://lake/file: the store is busy"),
         (
             OSError(errno.ENOSPC, "No space left"),
             "OSError: [Errno 28] No space left: this disk is full: free some space",
