@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +25,13 @@ ACCESSES = {
 #: The clients of FsspecFileIO pin versions of others that this project's environment has: they lie apart.
 FSSPEC = INSTALLED / "python"
 
+
+def settings_of(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which PyIceberg is given a catalog's properties."""
+    names = {name: name.replace(".", "__").replace("-", "_") for name in properties}
+    return {f"PYICEBERG_CATALOG__{catalog}__{names[name]}".upper(): value for name, value in properties.items()}
+
+
 # PyIceberg reads its configuration when it is first imported.
 _FOLDER = tempfile.TemporaryDirectory(prefix="icefleet-stores-")
 for _name, _port in _PORTS.items():
@@ -37,9 +44,7 @@ for _name, _port in _PORTS.items():
             **(_store.fsspec_properties if _access == "fsspec" else _store.properties),
             **({"py-io-impl": _implementation} if _implementation else {}),
         }
-        for _key, _value in _properties.items():
-            _variable = _key.replace(".", "__").replace("-", "_")
-            os.environ[f"PYICEBERG_CATALOG__{_name}-{_access}__{_variable}".upper()] = _value
+        os.environ |= settings_of(f"{_name}-{_access}", _properties)
 #: Else gcsfs asks for the kind of a bucket by gRPC, for a minute.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 if FSSPEC.exists():

@@ -43,11 +43,13 @@ class Store:
 
     name: str
     port: int
+    #: The file of its certificate, if it speaks TLS.
+    certificate: str | None = None
 
     @property
     def address(self) -> str:
         """Where it answers."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.certificate else ''}://127.0.0.1:{self.port}"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -111,6 +113,7 @@ class Store:
             aws_access_key_id=KEY,
             aws_secret_access_key=SECRET,
             region_name="us-east-1",
+            verify=self.certificate,
         )
 
 
@@ -123,20 +126,37 @@ def missing(name: str) -> str | None:
 
 
 @contextmanager
-def running(name: str, folder: Path, port: int, *arguments: str) -> Iterator[Store]:
+def running(name: str, folder: Path, port: int) -> Iterator[Store]:
     """Run a store with empty buckets; its files lie in a folder, if it has some."""
     store = Store(name, port)
-    with _process(*_COMMANDS[name](folder, port), *arguments):
+    with _process(*_COMMANDS[name](folder, port)):
         _wait_for(lambda: _create_buckets(store))
         yield store
 
 
-def _versitygw(folder: Path, port: int) -> list[str]:
+@contextmanager
+def running_with_tls(folder: Path, port: int, key: str, certificate: str) -> Iterator[Store]:
+    """Run versitygw with a certificate."""
+    store = Store("versitygw", port, certificate)
+    with _process(*_versitygw(folder, port, "--key", key, "--cert", certificate)):
+        _wait_for(lambda: _create_buckets(store))
+        yield store
+
+
+def add_user(store: Store, name: str, secret: str) -> None:
+    """Add a user to versitygw, who may do nothing without a policy of a bucket."""
+    access = ["--access", KEY, "--secret", SECRET, "--endpoint-url", store.address]
+    user = ["create-user", "--access", name, "--secret", secret, "--role", "user"]
+    subprocess.run([_PROGRAMS["versitygw"], "admin", *access, *user], check=True, capture_output=True)
+
+
+def _versitygw(folder: Path, port: int, *options: str) -> list[str]:
     files, users = folder / "files", folder / "users"
     for made in (files, users):
         made.mkdir(parents=True, exist_ok=True)
     root = ["--access", KEY, "--secret", SECRET, "--iam-dir", str(users), "--iam-cache-disable"]
-    return [str(_PROGRAMS["versitygw"]), "--quiet", "--port", f"127.0.0.1:{port}", *root, "posix", str(files)]
+    place = ["--quiet", "--port", f"127.0.0.1:{port}", *root, *options, "posix", str(files)]
+    return [str(_PROGRAMS["versitygw"]), *place]
 
 
 def _moto(folder: Path, port: int) -> list[str]:
