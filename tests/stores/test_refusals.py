@@ -29,11 +29,13 @@ def table(servers: dict[str, Store]) -> StreamedTable:
     return StreamedTable.write(open_catalog("versitygw-icefleet"), store.location("refused"))
 
 
-def icefleet(*arguments: str, **properties: str) -> subprocess.CompletedProcess[str]:
+def icefleet(
+    *arguments: str, catalog: str | None = "versitygw-icefleet", **properties: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command with other properties of the catalog."""
     environment = os.environ | settings_of("versitygw-icefleet", properties) | {"ICEFLEET_MAX_ATTEMPTS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "icefleet_main", *arguments, "--catalog", "versitygw-icefleet"],
+        [sys.executable, "-m", "icefleet_main", *arguments, *(["--catalog", catalog] if catalog else [])],
         env=environment,
         cwd=REPOSITORY,
         capture_output=True,
@@ -110,8 +112,8 @@ def users(servers: dict[str, Store]) -> Iterator[Store]:
     """The strict store with two users: one may read, one may write and not delete."""
     store = servers["versitygw"]
     allowed = {
-        READER: ["s3:GetObject"],
-        WRITER: ["s3:GetObject", "s3:PutObject"],
+        READER: ["s3:ListBucket", "s3:GetObject"],
+        WRITER: ["s3:ListBucket", "s3:GetObject", "s3:PutObject"],
     }
     for user in allowed:
         add_user(store, user, USERS_SECRET)
@@ -120,7 +122,7 @@ def users(servers: dict[str, Store]) -> Iterator[Store]:
             "Effect": "Allow",
             "Principal": {"AWS": [user]},
             "Action": actions,
-            "Resource": f"arn:aws:s3:::{BUCKETS[0]}/*",
+            "Resource": [f"arn:aws:s3:::{BUCKETS[0]}", f"arn:aws:s3:::{BUCKETS[0]}/*"],
         }
         for user, actions in allowed.items()
     ]
@@ -132,21 +134,30 @@ def users(servers: dict[str, Store]) -> Iterator[Store]:
 
 @pytest.mark.parametrize(("user", "right"), [(READER, "write"), (WRITER, "delete")])
 def test_a_right_that_is_missing(users: Store, user: str, right: str) -> None:
-    location = users.location(f"rights{next(_NUMBERS)}")
-    table = StreamedTable.write(open_catalog("versitygw-icefleet"), location)
+    """Without the right to delete a job commits and cannot tidy up; it is resumed once the right is granted."""
+    folder = f"rights{next(_NUMBERS)}"
+    table = StreamedTable.write(open_catalog("versitygw-icefleet"), users.location(folder))
     before = table.table.table.current_snapshot()
     credentials = {"s3.access-key-id": user, "s3.secret-access-key": USERS_SECRET}
     assert icefleet("plan", table.table.identifier, **credentials).returncode == 0
     checked = icefleet("check", table.table.identifier, "--json", **credentials)
     assert checked.returncode == 1
-    wrong = [check for check in json.loads(checked.stdout) if check["passed"] is False]
-    assert f"grant the right to {right} here" in wrong[0]["detail"]
-    assert_one_sentence_without_secrets(wrong[0]["detail"], USERS_SECRET)
+    wrong, *others = [check for check in json.loads(checked.stdout) if check["passed"] is False]
+    assert f"grant the right to {right} here" in wrong["detail"]
+    assert_one_sentence_without_secrets(wrong["detail"], USERS_SECRET)
+    done = icefleet("convert", table.table.identifier, "--json", **credentials)
+    assert done.returncode == 1, done
+    report = json.loads(done.stdout)
+    assert f"grant the right to {right} here" in report["reason"]
+    assert_one_sentence_without_secrets(report["reason"], USERS_SECRET)
     if right == "write":
-        done = icefleet("convert", table.table.identifier, "--json", **credentials)
-        assert done.returncode == 1, done
-        assert f"grant the right to {right} here" in json.loads(done.stdout)["reason"]
         assert table.table.table.current_snapshot() == before
+        return
+    assert [check["name"] for check in others] == ["storage: left behind"]
+    resumed = icefleet("resume", report["job"], catalog=None)
+    assert resumed.returncode == 0, resumed
+    assert table.scanned() == table.expected
+    assert not [key for key in users.keys(folder) if "/_icefleet/" in key and "/check-" not in key]
 
 
 def test_a_certificate_that_is_not_trusted(tmp_path: Path, table: StreamedTable) -> None:

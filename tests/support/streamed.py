@@ -41,9 +41,13 @@ class StreamedTable:
         random, expected = np.random.default_rng(7), dict[int, str]()
         for number in range(CHECKPOINTS):
             batch = {int(key): f"{key} of {number}" for key in random.choice(2 * ROWS, ROWS, replace=False)}
-            table.upsert(pa.table({"id": list(batch), "name": list(batch.values())}), ["id"])
-            expected |= batch
+            expected |= cls(table, []).upsert(batch)
         return cls(table, sorted(expected.items()))
+
+    def upsert(self, batch: dict[int, str]) -> dict[int, str]:
+        """Write a checkpoint more, which is returned."""
+        self.table.upsert(pa.table({"id": list(batch), "name": list(batch.values())}), ["id"])
+        return batch
 
     def run(self, operation: str, **options: str) -> Report:
         """Run a job to its end, which is a commit."""
