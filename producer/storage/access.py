@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from obstore.store import ObjectStore
@@ -77,7 +78,7 @@ class ObjectStoreAccess:
             assert store is not None
             return what(store, path.key)
 
-        make = request if again else request_once
+        make = partial(request, given_up=self.given_up) if again else request_once
         try:
             return make(kind, location, ask)
         except PermissionError:
@@ -87,6 +88,8 @@ class ObjectStoreAccess:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
+        #: Set when nobody wants the answers to requests any more: none is repeated.
+        self.given_up = threading.Event()
         self._stores: dict[tuple[str, str, bool], ObjectStore | None] = {}
 
     def _store(self, path: ObjectPath, *, retries: bool = False) -> ObjectStore | None:

@@ -39,6 +39,9 @@ class BulkFileIO(Protocol):
     def write_behind(self) -> AbstractContextManager[FileIO]:
         """Give access whose small files are written while the next are made; all are there after the block."""
 
+    def give_up(self) -> None:
+        """Repeat no request any more: what is read or written is not wanted."""
+
 
 def write_file(io: FileIO, path: str, contents: bytes) -> None:
     """Write a whole file, in place of one that exists. An error of the system names it, as Arrow's do not."""
@@ -110,6 +113,12 @@ def delete_in_order(io: FileIO, paths: Iterable[str]) -> None:
 def write_behind(io: FileIO) -> AbstractContextManager[FileIO]:
     """Give access to write several small files at a time, where that helps; all are there after the block."""
     return io.write_behind() if isinstance(io, BulkFileIO) else nullcontext(io)
+
+
+def give_up(io: FileIO) -> None:
+    """Repeat no request any more: what is read or written is not wanted."""
+    if isinstance(io, BulkFileIO):
+        io.give_up()
 
 
 def map_parallel(function: Callable[[A], B], values: Iterable[A]) -> list[B]:

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from producer.common.errors import OutsideTable
 from producer.storage.concurrency import request_limit
-from producer.storage.files import create_file, delete_files, list_folder, read_ahead, write_behind
+from producer.storage.files import create_file, delete_files, give_up, list_folder, read_ahead, write_behind
 
 #: Properties that place files of a table outside of its location.
 LOCATION_PROPERTIES: Final = (
@@ -118,6 +118,10 @@ class FencedFileIO(FileIO):
         """Give access to write several small files at a time; all are there after the block."""
         with write_behind(self._io) as io:
             yield FencedFileIO(io, self._locations)
+
+    def give_up(self) -> None:
+        """Repeat no request any more: what is read or written is not wanted."""
+        give_up(self._io)
 
     def _check(self, path: str, action: str) -> None:
         if not self._locations.contain(path):

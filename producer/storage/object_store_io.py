@@ -158,6 +158,10 @@ class ObjectStoreFileIO(FileIO):
         finally:
             io._behind.finish()
 
+    def give_up(self) -> None:
+        """Repeat no request any more: what is read or written is not wanted."""
+        self._access.given_up.set()
+
     def _other(self, location: str) -> FileIO:
         """Return PyIceberg's own access to a file."""
         scheme, separator, _ = location.partition(":")

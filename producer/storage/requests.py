@@ -23,8 +23,10 @@ from tenacity import (
     RetryCallState,
     Retrying,
     retry_if_exception_type,
+    sleep_using_event,
     stop_after_attempt,
     stop_after_delay,
+    stop_when_event_set,
     wait_random_exponential,
 )
 
@@ -98,8 +100,8 @@ COUNTS: Final = RequestCounts()
 REPEATED: Final = "repeated"
 
 
-def request(kind: str, location: str, call: Callable[[], T]) -> T:
-    """Return the result of a request that can be repeated without harm.
+def request(kind: str, location: str, call: Callable[[], T], *, given_up: threading.Event) -> T:
+    """Return the result of a request that can be repeated without harm, and is until ``given_up`` is set.
 
     Raises:
         FileNotFoundError: There is no such object.
@@ -110,7 +112,8 @@ def request(kind: str, location: str, call: Callable[[], T]) -> T:
     """
     retrying = Retrying(
         retry=retry_if_exception_type(StorageBusy),
-        stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(_MAX_SECONDS),
+        stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(_MAX_SECONDS) | stop_when_event_set(given_up),
+        sleep=sleep_using_event(given_up),
         wait=wait_random_exponential(multiplier=0.1, max=_MAX_WAIT),  # with full jitter
         before_sleep=_note_retry,
         retry_error_callback=_give_up,

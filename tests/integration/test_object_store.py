@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import DataFileContent
 
 from producer import Fleet, Report, Settings, Status
 from producer.cli.check import run_checks
 from producer.iceberg.manifest_reader import read_manifest_list, read_manifests
-from producer.model.job import Request
+from producer.model.job import Failure, Request
 from producer.model.staged import Staged
 from producer.storage.object_store_io import ObjectStoreFileIO
+from producer.storage.requests import COUNTS
 from tasks.job.context import JobContext
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance, begin
@@ -167,7 +176,6 @@ def test_requests_that_fail_are_repeated(store: ObjectStore, catalog: Catalog) -
 
 
 def test_the_report_counts_requests_and_repetitions(store: ObjectStore, catalog: Catalog) -> None:
-    """Of all processes: the session's Python workers read and write the files."""
     table = stream(catalog)
     store.counts()
     with store.faults(only=f"/{table.identifier.partition('.')[2]}/(data|_icefleet)/", busy=1.0, times=7):
@@ -206,6 +214,53 @@ def test_a_store_that_stays_busy_costs_no_attempt(
     assert rows(table) == expected
     keys = store.keys(table.identifier.partition(".")[2])
     assert {key for key in keys if "/data/" in key} == data_keys(table)
+
+
+def test_requests_of_the_processes_of_a_session_are_counted(store: ObjectStore, tmp_path: Path) -> None:
+    path, io = f"s3://{BUCKET}/counted/1", ObjectStoreFileIO(store.properties)
+    assert io.create_new(path, b"1")
+    program = "import pickle, sys; pickle.load(sys.stdin.buffer).new_input(sys.argv[1]).open()"
+    COUNTS.take()
+    with COUNTS.shared(tmp_path):
+        io.new_input(path).open()
+        subprocess.run([sys.executable, "-c", program, path], input=pickle.dumps(io), check=True)
+    assert COUNTS.take() == {"GET": 2}
+
+
+@pytest.mark.parametrize("end", [SoftTimeLimitExceeded, KeyboardInterrupt])
+def test_a_unit_whose_requests_are_repeated_ends_at_once(
+    end: type[BaseException], store: ObjectStore, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its time is over, or somebody interrupts it: it deletes what it wrote, and no thread goes on."""
+    monkeypatch.setattr("producer.storage.requests._ATTEMPTS", 1000)
+    settings, table = Settings(broker_url=""), stream(catalog)
+    request = Request.new(table.identifier, catalog="lake")
+    step = begin(request, settings)
+    assert isinstance(step, Stage)
+    context = JobContext.open(request.job, step.plan.location)
+    ended_at = 0.0
+
+    def interrupt(*_: object) -> None:
+        nonlocal ended_at
+        ended_at = time.monotonic()
+        raise end
+
+    before = signal.signal(signal.SIGUSR2, interrupt)
+    timer = threading.Timer(3, os.kill, [os.getpid(), signal.SIGUSR2])
+    try:
+        with store.faults(only=f"/{table.identifier.partition('.')[2]}/data/", busy=1.0):
+            timer.start()
+            try:
+                outcome = stage(context, step.plan, 0, settings, lambda done, files: None)
+            except KeyboardInterrupt:
+                outcome = None
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert time.monotonic() - ended_at < 10  # the work is waited for three times as long
+    if end is SoftTimeLimitExceeded:
+        assert isinstance(outcome, Failure)
+        assert "longer than ICEFLEET_UNIT_SECONDS" in outcome.reason
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("icefleet ")]
 
 
 def test_of_many_who_create_a_file_one_does(store: ObjectStore) -> None:

@@ -70,6 +70,9 @@ class ListingIO(MemoryIO):
     def write_behind(self) -> AbstractContextManager[FileIO]:
         return nullcontext(self)
 
+    def give_up(self) -> None:
+        """Do nothing: nothing is repeated."""
+
 
 class _Input(InputFile):
     def __init__(self, location: str, store: MemoryIO) -> None:

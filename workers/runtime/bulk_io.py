@@ -28,6 +28,9 @@ class BulkFileIO(Protocol):
     def write_behind(self) -> AbstractContextManager[FileIO]:
         """Return access whose small files are written while the next are made; all are there after its block."""
 
+    def give_up(self) -> None:
+        """Repeat no request any more: what is read or written is not wanted."""
+
 
 def opened_soon(io: FileIO, items: Sequence[T], path: Callable[[T], str]) -> Iterator[T]:
     """Yield items, each of which opens a file, while the files of those after it are requested."""
@@ -45,3 +48,9 @@ def write_behind(io: FileIO) -> AbstractContextManager[FileIO]:
         OSError: At the end of the block: a file could not be written.
     """
     return io.write_behind() if isinstance(io, BulkFileIO) else nullcontext(io)
+
+
+def give_up(io: FileIO) -> None:
+    """Repeat no request any more: what is read or written is not wanted."""
+    if isinstance(io, BulkFileIO):
+        io.give_up()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, TypeAlias, TypeVar
 
+from workers.runtime.bulk_io import give_up
 from workers.runtime.context import LazySession, UnitContext
 from workers.runtime.errors import reraise_task_error
 from workers.runtime.machine import use_system_allocator
@@ -39,8 +40,9 @@ def run_unit(
 ) -> T:
     """Run the work on a unit under a Spark job group of its own, and report its progress.
 
-    Whatever is raised in this thread, by ``progress`` or by a signal handler, sets the context's cancellation, cancels
-    the jobs of the group, waits until the work has ended (half a minute at most), and goes on to the caller.
+    Whatever is raised in this thread, by ``progress`` or by a signal handler, sets the context's cancellation, has no
+    request to storage repeated, cancels the jobs of the group, waits until the work has ended (half a minute at most),
+    and goes on to the caller.
 
     ``splits`` has the number of splits of each of the unit's data files, which the work may change; those that are done
     are counted under ``record`` in scratch. ``progress`` is called in this thread whenever that number has changed.
@@ -78,6 +80,7 @@ def run_unit(
             tick()
     except BaseException:
         context.cancellation.set()
+        give_up(context.io)
         _cancel(context.session, group, ended)
         raise
     thread.join()
