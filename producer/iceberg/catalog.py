@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import Final
@@ -11,26 +13,31 @@ from typing import Final
 import pydantic
 from pyiceberg.catalog import Catalog, CatalogType, load_catalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     ForbiddenError,
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
     OAuthError,
+    RESTError,
     UnauthorizedError,
     ValidationError,
 )
-from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.io import PY_IO_IMPL, S3_ACCESS_KEY_ID, S3_SIGNER, FileIO
 from pyiceberg.table import Table
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import Identifier, Properties
 from pyiceberg.utils.config import Config
+from pyiceberg.utils.properties import property_as_bool
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from producer.common.errors import Corrupt, Reason, Refused, first_line
 from producer.common.redaction import register_secrets
-from producer.iceberg.pyiceberg_metadata import limit_rest_requests, unloadable_column, unloadable_default
+from producer.iceberg.pyiceberg_metadata import adapt_rest_catalogs, unloadable_column, unloadable_default
 from producer.storage.errors import AccessDenied, StorageError
 from producer.storage.object_store_io import IMPLEMENTATION, ObjectStoreFileIO
+
+log = logging.getLogger(__name__)
 
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
@@ -55,7 +62,7 @@ def open_catalog(name: str) -> Catalog:
     if str((Config().get_catalog_config(name) or {}).get("type")).lower() == CatalogType.DYNAMODB.value:
         sentence = f"Catalog {name!r} is one of DynamoDB, to which PyIceberg does not commit: use Glue or REST for it."
         raise Refused(Reason.UNKNOWN_CATALOG, sentence)
-    limit_rest_requests()
+    adapt_rest_catalogs()
     try:
         catalog = load_catalog(name)
         catalog.properties.setdefault(PY_IO_IMPL, IMPLEMENTATION)
@@ -66,8 +73,10 @@ def open_catalog(name: str) -> Catalog:
         hint = f"configure it in .pyiceberg.yaml or as PYICEBERG_CATALOG__{name.upper()}__…{_configured_names(name)}"
         sentence = f"There is no usable catalog {name!r}: {hint} ({first_line(error)})."
         raise Refused(Reason.UNKNOWN_CATALOG, sentence) from error
+    except (UnauthorizedError, ForbiddenError, OAuthError) as error:
+        raise Refused(Reason.DENIED, f"Catalog {name!r} denies access: {first_line(error)}.") from error
     except Exception as error:  # each kind of catalog raises what its client raises
-        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} does not answer: {first_line(error)}") from error
+        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} {_why_silent(error)}") from error
     return catalog
 
 
@@ -84,11 +93,16 @@ def open_table(catalog: str, table: str) -> Table:
     try:
         loaded = _load(opened, table)
         register_secrets(loaded.io.properties)  # may hold credentials that the catalog vends
+        _refuse_remote_signing(catalog, loaded.io.properties)
         if isinstance(loaded.io, ObjectStoreFileIO):
             loaded.io.renew_with(partial(_load_io, catalog, table))
         return loaded
-    except (NoSuchTableError, NoSuchNamespaceError, NoSuchIcebergTableError) as error:
-        raise Refused(Reason.UNKNOWN_TABLE, f"There is no table {table!r} in catalog {catalog!r}.") from error
+    except NoSuchIcebergTableError as error:
+        raise Refused(Reason.UNKNOWN_TABLE, f"{table!r} in catalog {catalog!r} is no Iceberg table.") from error
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        missing = f"There is no table {table!r} in catalog {catalog!r}."
+        view = f"{table!r} in catalog {catalog!r} is a view: name the table that it reads."
+        raise Refused(Reason.UNKNOWN_TABLE, view if _is_view(opened, table) else missing) from error
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         sentence = f"Catalog {catalog!r} denies access to {table!r}: {first_line(error)}."
         raise Refused(Reason.DENIED, sentence) from error
@@ -136,16 +150,25 @@ def _load_io(catalog: str, table: str) -> FileIO:
 
 
 def table_names(catalog: Catalog) -> Iterator[str]:
-    """Yield the name of every table of a catalog, also in nested namespaces."""
-    pending: list[Identifier] = list(catalog.list_namespaces())
+    """Yield the name of every table of a catalog, also in nested namespaces, but for namespaces that it does not list.
+
+    Raises:
+        Refused: The catalog lists no namespaces.
+    """
+    try:
+        pending: list[Identifier] = list(catalog.list_namespaces())
+    except (UnauthorizedError, ForbiddenError) as error:
+        sentence = f"Catalog {catalog.name!r} denies the right to list its tables: grant it, or name a table"
+        raise Refused(Reason.DENIED, f"{sentence} ({first_line(error)}).") from error
     while pending:
         namespace = pending.pop()
-        for identifier in catalog.list_tables(namespace):
-            yield ".".join(identifier)
         try:
+            yield from map(".".join, catalog.list_tables(namespace))
             pending += [child for child in catalog.list_namespaces(namespace) if child != namespace]
         except (NotImplementedError, NoSuchNamespaceError):
-            continue  # this catalog has no nested namespaces
+            continue  # this catalog has no nested namespaces, or the namespace was dropped
+        except ForbiddenError as error:
+            log.warning("catalog %s does not list namespace %s: %s", catalog.name, ".".join(namespace), error)
 
 
 def nearest_table(catalog: str, table: str) -> str | None:
@@ -181,6 +204,30 @@ def _list_tables(catalog: Catalog, namespace: str) -> list[Identifier]:
         return catalog.list_tables(namespace)
     except NoSuchNamespaceError:
         return []
+
+
+def _is_view(catalog: Catalog, name: str) -> bool:
+    with suppress(Exception):  # a catalog without views, or one that does not say
+        return catalog.view_exists(name)
+    return False
+
+
+def _refuse_remote_signing(catalog: str, properties: Properties) -> None:
+    """Refuse a catalog that gives no keys because it signs requests, unless PyIceberg is configured for that."""
+    signs = property_as_bool(properties, "s3.remote-signing-enabled", False)
+    if signs and not properties.get(S3_SIGNER) and not properties.get(S3_ACCESS_KEY_ID):
+        sentence = f"Catalog {catalog!r} gives no keys for its storage, and wants to sign each request to S3 itself"
+        advice = "have it vend credentials, or configure s3.access-key-id and s3.secret-access-key"
+        raise Refused(Reason.CONFIGURATION, f"{sentence}: {advice}.")
+
+
+def _why_silent(error: Exception) -> str:
+    """Return the end of a sentence about a catalog that cannot be opened."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "has a certificate that is not trusted here: name its authority's in REQUESTS_CA_BUNDLE."
+    if isinstance(error, BadRequestError) or type(error) is RESTError:
+        return f"refuses its configuration, such as uri or warehouse: {first_line(error)}."
+    return f"does not answer: {first_line(error)}"
 
 
 def _configured_names(name: str) -> str:

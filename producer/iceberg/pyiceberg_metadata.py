@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Final
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.io import S3_SIGNER, FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import Compressor
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
-from pyiceberg.typedef import IcebergBaseModel, Properties
+from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Properties
 from pyiceberg.types import (
     GeographyType,
     GeometryType,
@@ -31,6 +32,7 @@ from pyiceberg.types import (
 )
 
 from producer.common.errors import Corrupt, Reason, Refused
+from producer.storage.access import STORAGE_CREDENTIALS
 
 #: How versions 1 and 2 say that there is no snapshot; PyIceberg leaves the key out.
 _NO_SNAPSHOT: Final = ("current-snapshot-id", -1)
@@ -169,8 +171,8 @@ def _dump_version_3(self: TableMetadataV3, *args: Any, **options: Any) -> str:
     return IcebergBaseModel.model_dump_json(complete, *args, **options)
 
 
-def limit_rest_requests() -> None:
-    """Let requests to REST catalogs end: PyIceberg's wait for ever for a server that does not answer.
+def adapt_rest_catalogs() -> None:
+    """Let requests to REST catalogs end, and have all that they vend: PyIceberg's wait for ever for an answer.
 
     The limits are in the catalog's properties, by the names that Iceberg's Java client has for them.
     """
@@ -179,6 +181,7 @@ def limit_rest_requests() -> None:
 
 def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
     from pyiceberg.catalog.rest import RestCatalog  # loads an HTTP client
+    from pyiceberg.catalog.rest.auth import AUTH_MANAGER
 
     class LimitedRestCatalog(RestCatalog):
         def _create_session(self) -> Any:
@@ -186,6 +189,20 @@ def _load_rest_catalog(name: str, properties: Properties) -> Catalog:
             connect, read = (float(self.properties.get(key, ms)) / 1000 for key, ms in _REST_LIMITS.items())
             session.request = partial(session.request, timeout=(connect, read))  # type: ignore[method-assign]
             return session
+
+        def _response_to_table(self, identifier_tuple: Any, table_response: Any) -> Table:
+            # PyIceberg takes the credentials for the metadata file only; data may lie elsewhere.
+            if table_response.storage_credentials:
+                vended = {found.prefix: found.config for found in table_response.storage_credentials}
+                config = {**table_response.config, STORAGE_CREDENTIALS: vended}
+                table_response = table_response.model_copy(update={"config": config})
+            return super()._response_to_table(identifier_tuple, table_response)
+
+        def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+            io = super()._load_file_io(properties, location)
+            if S3_SIGNER not in io.properties:  # nothing else needs the catalog's own credentials, or can pickle them
+                io.properties.pop(AUTH_MANAGER, None)
+            return io
 
     return LimitedRestCatalog(name, **properties)
 

@@ -135,6 +135,9 @@ class Request(Value):
 
 def check_table_name(table: str) -> None:
     """Refuse a name of a table without its namespace."""
+    if "`" in table:
+        sentence = "names are split at dots, and tables and namespaces whose own names have dots cannot be named"
+        raise Refused(Reason.USAGE, f"{table!r} is not a table name: {sentence}.")
     if "." not in table.strip(".") or not all(table.split(".")):
         raise Refused(Reason.USAGE, f"{table!r} is not a table name: give namespace.table.")
 

@@ -6,7 +6,8 @@ Redis may lose messages. Jobs are found in the registry and, if that is lost too
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -32,7 +33,8 @@ def sweep(settings: Settings) -> list[str]:
     """
     sweeper, seen, resumed = _Sweeper(settings), set(), []
     heads = sweeper.registry.next_requests()
-    for request, store in current_jobs(settings):
+    known = [job for job, _ in sweeper.registry.jobs()]
+    for request, store in current_jobs(settings, known):
         seen.add(request.job)
         try:
             if sweeper.resume(request, store):
@@ -101,14 +103,23 @@ class _Sweeper:
         return self.registry.sent_before(job, self._quiet_seconds)
 
 
-def current_jobs(settings: Settings) -> Iterator[tuple[Request, JobStore]]:
-    """Yield the jobs that are recorded at the tables of the catalogs in ``ICEFLEET_CATALOGS``."""
+def current_jobs(settings: Settings, known: Iterable[str] = ()) -> Iterator[tuple[Request, JobStore]]:
+    """Yield the jobs that are recorded at the tables of the catalogs in ``ICEFLEET_CATALOGS``.
+
+    Catalogs may refuse to list tables: those of the ``known`` jobs are looked at too.
+    """
+    tables = defaultdict(list)
+    for job in known:
+        with suppress(Refused):  # another version may have written it
+            tables[JobId.parse(job).catalog].append(JobId.parse(job).table)
     for catalog in settings.catalog_names:
+        names = dict.fromkeys(tables[catalog])
         try:
-            names = list(table_names(open_catalog(catalog)))
+            names |= dict.fromkeys(table_names(open_catalog(catalog)))
+        except Refused as error:
+            log.warning("%s", error)
         except Exception as error:  # an error at one catalog or table must not stop the others
             log.warning("the tables of catalog %s cannot be listed: %s", catalog, error)
-            continue
         for name in names:
             try:
                 yield from _jobs_at(catalog, name)

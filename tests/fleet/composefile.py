@@ -71,7 +71,12 @@ def _service(name: str, raw: Mapping[str, Any]) -> Service:
         volumes[target] = source or target
     environment = {key: str(value) for key, value in raw.get("environment", {}).items()}
     return Service(
-        name, _words(raw["command"]), environment, volumes, _health(raw.get("healthcheck", {}).get("test", ())), raw
+        name,
+        _words(raw.get("command", [])),
+        environment,
+        volumes,
+        _health(raw.get("healthcheck", {}).get("test", ())),
+        raw,
     )
 
 

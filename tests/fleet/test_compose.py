@@ -36,7 +36,10 @@ TEXTS = sorted(
 )
 
 #: Nothing set, as on a fresh clone.
-SERVICES = read_services(COMPOSE, {})
+ALL = read_services(COMPOSE, {})
+SERVICES = {name: service for name, service in ALL.items() if "profiles" not in service.raw}
+#: What `--profile lake` adds.
+LAKE = {name: service for name, service in ALL.items() if service.raw.get("profiles") == ["lake"]}
 WORKERS = ("worker", "committer")
 
 
@@ -59,7 +62,8 @@ def test_variables_are_resolved_as_compose_does(text: str, expected: str) -> Non
 
 def test_every_service_is_capped_and_comes_back() -> None:
     assert set(SERVICES) == {"redis", "worker", "committer", "beat", "flower"}
-    for service in SERVICES.values():
+    assert set(LAKE) == {"catalog", "s3"}
+    for service in ALL.values():
         assert service.raw["mem_limit"], service.name
         assert service.raw["restart"] == "unless-stopped", service.name
 
@@ -72,6 +76,23 @@ def test_redis_neither_evicts_nor_forgets() -> None:
     assert SERVICES["redis"].health
     for name in set(SERVICES) - {"redis"}:
         assert SERVICES[name].raw["depends_on"]["redis"]["condition"] == "service_healthy"
+
+
+def test_the_profile_is_the_catalog_that_workers_know() -> None:
+    prefix = "PYICEBERG_CATALOG__LAKE__"
+    for name in ("worker", "committer"):
+        found = {k.removeprefix(prefix): v for k, v in SERVICES[name].environment.items() if k.startswith(prefix)}
+        catalog, s3 = LAKE["catalog"].environment, LAKE["s3"].environment
+        assert found["URI"] == "http://catalog:8181"
+        assert found["S3__ENDPOINT"] == catalog["CATALOG_S3_ENDPOINT"] == "http://s3:7070"
+        assert found["S3__ACCESS_KEY_ID"] == catalog["AWS_ACCESS_KEY_ID"] == s3["ROOT_ACCESS_KEY"]
+        assert found["S3__SECRET_ACCESS_KEY"] == catalog["AWS_SECRET_ACCESS_KEY"] == s3["ROOT_SECRET_KEY"]
+    for service in LAKE.values():
+        assert re.fullmatch(r"[\w./-]+:v?\d[\w.]*", service.raw["image"]), "an image has a version"
+        assert "ports" not in service.raw
+    bucket = LAKE["catalog"].environment["CATALOG_WAREHOUSE"].split("/")[2]
+    assert f"/data/{bucket} " in LAKE["s3"].raw["command"][0]
+    assert LAKE["s3"].volumes["/data"] == "s3"
 
 
 def test_worker_can_be_scaled() -> None:
@@ -132,7 +153,7 @@ def test_nothing_that_is_shipped_opens_a_door(path: Path) -> None:
 
 def test_variables_are_settings_and_the_example_lists_them() -> None:
     known = {f"ICEFLEET_{name.upper()}" for name in Settings.model_fields}
-    used = {key for service in SERVICES.values() for key in service.environment if key.startswith("ICEFLEET_")}
+    used = {key for service in ALL.values() for key in service.environment if key.startswith("ICEFLEET_")}
     assert used <= known
     listed = {line.lstrip("#").partition("=")[0] for line in EXAMPLE.read_text().splitlines() if "=" in line}
     asked = set(_variables(yaml.safe_load(COMPOSE.read_text())))
@@ -141,9 +162,7 @@ def test_variables_are_settings_and_the_example_lists_them() -> None:
 
 def test_volumes_are_declared() -> None:
     declared = set(yaml.safe_load(COMPOSE.read_text())["volumes"])
-    named = {
-        source for service in SERVICES.values() for source in service.volumes.values() if not source.startswith("/")
-    }
+    named = {source for service in ALL.values() for source in service.volumes.values() if not source.startswith("/")}
     assert named == declared
 
 
@@ -175,7 +194,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Native]:
     """Every service, started as in the file, in its order; only smaller and quicker."""
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server: install Redis 6.2 or newer")
-    services = read_services(COMPOSE, {"ICEFLEET_SWEEP_SECONDS": "2"})
+    services = {
+        name: found
+        for name, found in read_services(COMPOSE, {"ICEFLEET_SWEEP_SECONDS": "2"}).items()
+        if name in SERVICES
+    }
     small = {"ICEFLEET_CORES": "1", "ICEFLEET_HEAP_MB": "512"}
     native = Native(tmp_path_factory.mktemp("compose"), services, small)
     try:

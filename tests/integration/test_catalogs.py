@@ -17,8 +17,10 @@ from pyiceberg.exceptions import CommitFailedException
 from producer import Fleet, Refused, Status
 from tasks.testing import StreamTable, read_rows
 from tests.conftest import OBJECT_STORE_PORT, POSTGRES_PORT
+from tests.support.cut_connection import cutting_proxy
 from tests.support.object_store import running_store
 from tests.support.postgres import find_postgres, running_postgres
+from tests.support.unreferenced import unreferenced
 
 pytestmark = pytest.mark.spark
 
@@ -104,6 +106,41 @@ def test_of_many_committers_each_gets_its_turn(postgres: Catalog) -> None:
         late = [number for writer in writers for number in writer.result()]
         assert conversion.result().status is Status.COMMITTED
     assert rows(table) == sorted([*expected, *((number, "late") for number in late)])
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("operation", ["convert", "compact"])
+def test_a_connection_that_is_lost_in_the_middle_of_a_commit(
+    postgres: Catalog, monkeypatch: pytest.MonkeyPatch, cut: str, operation: str
+) -> None:
+    """Whether the database has the commit is looked for in the table; it is made once, and no file of it is deleted."""
+    table = stream(postgres)
+    expected, before = rows(table), len(table.table.snapshots())
+    uri = postgres.properties["uri"].replace(str(POSTGRES_PORT), str(POSTGRES_PORT + 1))
+    monkeypatch.setattr("producer.iceberg.catalog.load_catalog", lambda name: load_catalog(name, type="sql", uri=uri))
+    with cutting_proxy(POSTGRES_PORT + 1, POSTGRES_PORT) as proxy:
+        proxy.cut = cut
+        report = getattr(Fleet(), operation)(table.identifier, catalog="postgres").wait()
+        assert proxy.cuts == 1
+    assert report.status is Status.COMMITTED, report
+    assert len(table.table.snapshots()) == before + 1
+    assert rows(table) == expected
+    assert unreferenced(table.table, metadata_files=False) == set()
+
+
+def test_two_committers_of_one_table(postgres: Catalog) -> None:
+    """A conversion and a compaction at once: whichever loses the race is built again, and no row is lost."""
+    table = stream(postgres)
+    expected = rows(table)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(lambda: Fleet().convert(table.identifier, catalog="postgres").wait()),
+            pool.submit(lambda: Fleet().compact(table.identifier, catalog="postgres", tier="full").wait()),
+        ]
+        ended = [job.result().status for job in jobs]
+    assert set(ended) <= {Status.COMMITTED, Status.NOTHING_TO_DO}, ended
+    assert rows(table) == expected
+    assert unreferenced(table.table, metadata_files=False) == set()
 
 
 def test_a_catalog_that_pyiceberg_cannot_commit_to_is_refused() -> None:

@@ -302,6 +302,24 @@ def test_credentials_that_expire_meanwhile_are_renewed(store: ObjectStore, impat
     assert (renewals, store.counts()["fault refuse 403"]) == ([1], 1)
 
 
+def test_requests_that_are_denied_at_once_all_go_on_with_the_new_credentials(store: ObjectStore) -> None:
+    io, renewals = renewing(store)
+    paths = [f"s3://{BUCKET}/renewed/{next(_NUMBERS)}" for _ in range(16)]
+    with store.faults(only="Credential=expired/", **{"refuse 403": 1.0}), ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(lambda path: io.create_new(path, b"1"), paths))
+    assert renewals == [1]
+
+
+def test_credentials_that_cannot_be_renewed_early_are_used_on(store: ObjectStore) -> None:
+    def fail() -> ObjectStoreFileIO:
+        raise ConnectionError("the catalog is away")
+
+    soon = str(int((time.time() + 30) * 1000))
+    io = ObjectStoreFileIO({**store.properties, "s3.session-token-expires-at-ms": soon})
+    io.renew_with(fail)
+    assert io.create_new(f"s3://{BUCKET}/renewed/{next(_NUMBERS)}", b"1")
+
+
 def test_credentials_that_say_when_they_expire_are_renewed_before(store: ObjectStore, impatient: None) -> None:
     soon = str(int((time.time() + 30) * 1000))
     io, renewals = renewing(store, **{"s3.session-token-expires-at-ms": soon})

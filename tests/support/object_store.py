@@ -53,6 +53,11 @@ class ObjectStore:
         found = self._filesystem.get_file_info(FileSelector(f"{BUCKET}/{folder}", recursive=True, allow_not_found=True))
         return [info.path.removeprefix(f"{BUCKET}/") for info in found if info.type == FileType.File]
 
+    def read(self, key: str) -> bytes:
+        """Return the contents of an object of the bucket."""
+        with self._filesystem.open_input_stream(f"{BUCKET}/{key}") as stream:
+            return bytes(stream.read())
+
     def folders(self, folder: str) -> list[str]:
         """Return the folders below a folder."""
         found = self._filesystem.get_file_info(FileSelector(f"{BUCKET}/{folder}", recursive=True, allow_not_found=True))

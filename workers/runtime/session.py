@@ -246,6 +246,8 @@ def _settings(budget: Budget, folder: Path, logging_file: Path) -> dict[str, str
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.python.daemon.module": "workers.daemon",
         **{f"spark.executorEnv.{name}": value for name, value in ALLOCATOR_ENVIRONMENT.items()},
+        # What tasks run may hold credentials: larger than this it would be written to a file.
+        "spark.broadcast.UDFCompressionThreshold": "1g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(budget.shuffle_tasks),
         "spark.sql.adaptive.enabled": "true",
