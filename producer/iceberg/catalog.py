@@ -76,7 +76,7 @@ def open_catalog(name: str) -> Catalog:
     except (UnauthorizedError, ForbiddenError, OAuthError) as error:
         raise Refused(Reason.DENIED, f"Catalog {name!r} denies access: {first_line(error)}.") from error
     except Exception as error:  # each kind of catalog raises what its client raises
-        raise Refused(Reason.NO_ANSWER, f"Catalog {name!r} {_why_silent(error)}") from error
+        raise Refused(Reason.NO_ANSWER, _why_silent(name, error)) from error
     return catalog
 
 
@@ -221,13 +221,15 @@ def _refuse_remote_signing(catalog: str, properties: Properties) -> None:
         raise Refused(Reason.CONFIGURATION, f"{sentence}: {advice}.")
 
 
-def _why_silent(error: Exception) -> str:
-    """Return the end of a sentence about a catalog that cannot be opened."""
+def _why_silent(name: str, error: Exception) -> str:
+    """Return a sentence about a catalog that cannot be opened."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return "has a certificate that is not trusted here: name its authority's in REQUESTS_CA_BUNDLE."
+        return (
+            f"Catalog {name!r} has a certificate that is not trusted here: name its authority's in REQUESTS_CA_BUNDLE."
+        )
     if isinstance(error, BadRequestError) or type(error) is RESTError:
-        return f"refuses its configuration, such as uri or warehouse: {first_line(error)}."
-    return f"does not answer: {first_line(error)}"
+        return f"Catalog {name!r} refuses its configuration, such as uri or warehouse: {first_line(error)}."
+    return f"Catalog {name!r} does not answer: {first_line(error)}"
 
 
 def _configured_names(name: str) -> str:

@@ -17,6 +17,7 @@ from tasks.messaging.retry_policy import reason_of
 from tests.support.enginecase import SMALL
 from tests.support.repository import REPOSITORY
 from workers.runtime import session
+from workers.runtime.parallel import map_partitions
 
 pytestmark = pytest.mark.spark
 
@@ -181,3 +182,16 @@ def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert session.find_java() == old
     finally:
         session.find_java.cache_clear()
+
+
+def test_what_tasks_are_given_is_not_written_to_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """It may hold credentials; by itself Spark writes more than 1 MiB to a file."""
+    given, folder = b"not to be seen" + bytes(2 << 20), Path(spark.conf.get("spark.local.dir") or "")
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[list[str]]:
+        for _ in batches:
+            start = given[:14]
+            yield [str(path) for path in folder.rglob("*") if path.is_file() and start in path.read_bytes()]
+
+    assert folder.is_dir()
+    assert map_partitions(spark.range(0, 1, 1, 1), tmp_path, look) == [[]]
