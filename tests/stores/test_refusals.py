@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tests.support.stores import BUCKETS, KEY, SECRET, Store, add_user, running_
 from tests.support.streamed import StreamedTable
 
 _NUMBERS = itertools.count()
-READER, WRITER, USERS_SECRET = "reader-access-key", "writer-access-key", "secret-of-users"
+READER, WRITER, WORKER, USERS_SECRET = "reader-access-key", "writer-access-key", "worker-access-key", "secret-of-users"
 
 
 @pytest.fixture(scope="module")
@@ -109,27 +110,32 @@ def test_a_clock_that_is_wrong(table: StreamedTable) -> None:
 
 @pytest.fixture(scope="module")
 def users(servers: dict[str, Store]) -> Iterator[Store]:
-    """The strict store with two users: one may read, one may write and not delete."""
+    """The strict store with users: one may read, one may not delete, one has the rights that the documents name."""
     store = servers["versitygw"]
-    allowed = {
-        READER: ["s3:ListBucket", "s3:GetObject"],
-        WRITER: ["s3:ListBucket", "s3:GetObject", "s3:PutObject"],
-    }
-    for user in allowed:
+    (policy,) = re.findall(r"```json\n(.*?)```", (REPOSITORY / "docs/catalogs-and-storage.md").read_text(), re.DOTALL)
+    documented = json.loads(policy)["Statement"]
+    resources = [f"arn:aws:s3:::{BUCKETS[0]}", f"arn:aws:s3:::{BUCKETS[0]}/*"]
+    reads = {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetObject"], "Resource": resources}
+    writes = reads | {"Action": ["s3:ListBucket", "s3:GetObject", "s3:PutObject"]}
+    statements = []
+    for user, allowed in ((READER, [reads]), (WRITER, [writes]), (WORKER, documented)):
         add_user(store, user, USERS_SECRET)
-    statements = [
-        {
-            "Effect": "Allow",
-            "Principal": {"AWS": [user]},
-            "Action": actions,
-            "Resource": [f"arn:aws:s3:::{BUCKETS[0]}", f"arn:aws:s3:::{BUCKETS[0]}/*"],
-        }
-        for user, actions in allowed.items()
-    ]
-    policy = {"Version": "2012-10-17", "Statement": statements}
-    store.client.put_bucket_policy(Bucket=BUCKETS[0], Policy=json.dumps(policy))
+        statements += [statement | {"Principal": {"AWS": [user]}} for statement in allowed]
+    everything = {"Version": "2012-10-17", "Statement": statements}
+    store.client.put_bucket_policy(Bucket=BUCKETS[0], Policy=json.dumps(everything))
     yield store
     store.client.delete_bucket_policy(Bucket=BUCKETS[0])
+
+
+def test_the_rights_that_the_documents_name_are_enough(users: Store) -> None:
+    folder = f"rights{next(_NUMBERS)}"
+    table = StreamedTable.write(open_catalog("versitygw-icefleet"), users.location(folder))
+    credentials = {"s3.access-key-id": WORKER, "s3.secret-access-key": USERS_SECRET}
+    for command in (["convert"], ["compact", "--tier", "full"], ["check"]):
+        done = icefleet(*command, table.table.identifier, **credentials)
+        assert done.returncode == 0, done
+    assert table.scanned() == table.expected
+    assert not [key for key in users.keys(folder) if "/_icefleet/" in key]
 
 
 @pytest.mark.parametrize(("user", "right"), [(READER, "write"), (WRITER, "delete")])
