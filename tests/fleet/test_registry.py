@@ -111,7 +111,7 @@ def test_a_job_without_a_broker_that_ends_during_a_sweep(
     registry.mark_sent(own.job)
     read = list(current_jobs(server.settings))
     assert LocalEngine(local).run(own).status is Status.COMMITTED
-    monkeypatch.setattr("tasks.messaging.sweeper.current_jobs", lambda _: read)
+    monkeypatch.setattr("tasks.messaging.sweeper.current_jobs", lambda *_: read)
     assert sweep(server.settings) == []
     assert registry.lock(Request.new(table))
 
