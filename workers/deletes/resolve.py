@@ -20,7 +20,7 @@ from workers.deletes.matcher import match_deletes
 from workers.deletes.position_runs import DeletedPositions, PositionRuns, PositionRunWriter, balance_positions
 from workers.formats.format_model import Positions
 from workers.formats.position_deletes import read_position_deletes
-from workers.formats.puffin import read_vector
+from workers.formats.puffin import vector_reader
 from workers.model.delete_set import ContentFile, DeleteSet
 from workers.runtime.bulk_io import opened_soon
 from workers.runtime.context import UnitContext
@@ -87,15 +87,22 @@ class DeleteResolver:
             yield from ()
 
         run_tasks(self.context, len(tasks), write)
+        by_vectors: dict[str, list[ContentFile]] = defaultdict(list)
+        for data_file in self.deletes.data_files:
+            if data_file.vector is not None:
+                by_vectors[data_file.vector.path].append(data_file)
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(self._add_vector, (file for file in self.deletes.data_files if file.vector is not None)))
+            list(pool.map(self._add_vectors, by_vectors.values()))
 
-    def _add_vector(self, file: ContentFile) -> None:
-        assert file.vector is not None
-        positions = read_vector(self.context.io, file.vector, file.path).positions()
-        others = deleted_positions(self.context.scratch, file.index)
-        union = positions if others is None else np.union1d(positions, others)
-        _spool_path(self.context.scratch, file.index).write_bytes(union.tobytes())
+    def _add_vectors(self, files: Sequence[ContentFile]) -> None:
+        """Add the vectors of data files, which lie in one Puffin file."""
+        with vector_reader(self.context.io) as read:
+            for file in files:
+                assert file.vector is not None
+                positions = read(file.vector, file.path).positions()
+                others = deleted_positions(self.context.scratch, file.index)
+                union = positions if others is None else np.union1d(positions, others)
+                _spool_path(self.context.scratch, file.index).write_bytes(union.tobytes())
 
     def _read_position_deletes(self) -> list[PositionRuns]:
         io, scratch = self.context.io, self.context.scratch

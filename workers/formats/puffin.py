@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import posixpath
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,8 @@ CARDINALITY: Final = "cardinality"
 _POSITION_FIELD: Final = 2147483645
 #: Footers of a few hundred vectors arrive with the first read.
 _TAIL: Final = 64 * 1024
+#: Files that a reader of vectors keeps open.
+_MAX_OPEN: Final = 16
 #: Payload size, flags, magic.
 _TRAILER: Final = 12
 _PAYLOAD_COMPRESSED: Final = 1
@@ -50,9 +53,28 @@ def read_vector(io: FileIO, ref: VectorRef, data_file: str) -> DeletionVector:
         CorruptFile: the file is missing or not a Puffin file, its footer does not list the vector of ``data_file`` at
             exactly that place, or the vector or its cardinality is wrong.
     """
-    with _open(io, ref.path) as file:
-        blob = _find(_footer(file), ref, data_file)
-        return DeletionVector.from_blob(file.read(blob.offset, blob.length), ref.path, ref.cardinality)
+    with vector_reader(io) as read:
+        return read(ref, data_file)
+
+
+@contextlib.contextmanager
+def vector_reader(io: FileIO) -> Iterator[Callable[[VectorRef, str], DeletionVector]]:
+    """Give a function that reads vectors as :func:`read_vector` does, and opens a file that several lie in once."""
+    opened: dict[str, tuple[_Puffin, Footer]] = {}
+    with contextlib.ExitStack() as files:
+
+        def read(ref: VectorRef, data_file: str) -> DeletionVector:
+            if ref.path not in opened:
+                if len(opened) == _MAX_OPEN:
+                    opened.clear()
+                    files.close()
+                file = files.enter_context(_open(io, ref.path))
+                opened[ref.path] = file, _footer(file)
+            file, footer = opened[ref.path]
+            blob = _find(footer, ref, data_file)
+            return DeletionVector.from_blob(file.read(blob.offset, blob.length), ref.path, ref.cardinality)
+
+        yield read
 
 
 class PuffinWriter(NewFile):
@@ -132,12 +154,13 @@ class _Puffin:
 def _open(io: FileIO, path: str) -> Iterator[_Puffin]:
     """Open a file, and check the magic at both ends."""
     try:
-        source = io.new_input(path)
-        size = len(source)
-        file = _Puffin(path, source.open(), size)
+        stream = io.new_input(path).open()
     except FileNotFoundError as error:
         raise CorruptFile(path, "the file is missing") from error
-    with contextlib.closing(file.stream):
+    with contextlib.closing(stream):
+        stream.seek(0, os.SEEK_END)
+        size = stream.tell()
+        file = _Puffin(path, stream, size)
         file.tail = file.read(max(0, size - _TAIL), min(size, _TAIL))
         head = file.read(0, 4)
         if head != MAGIC_BYTES:

@@ -20,7 +20,7 @@ from workers.deletes.position_runs import DeletedPositions, PositionBatch, balan
 from workers.deletes.resolve import DeleteResolver
 from workers.formats.deletion_vector import DeletionVector
 from workers.formats.format_model import format_model
-from workers.formats.puffin import PuffinWriter, read_vector
+from workers.formats.puffin import PuffinWriter, vector_reader
 from workers.model.delete_set import ContentFile, DeleteSet, FileSplit
 from workers.model.units import ConversionResult, ConversionUnit
 from workers.runtime.bulk_io import write_behind
@@ -187,12 +187,13 @@ def _merged(
     unit: ConversionUnit, io: FileIO, batches: Iterator[PositionBatch]
 ) -> Iterator[tuple[ContentFile, DeletionVector, int]]:
     """Yield the union of all that deletes rows of a data file, for data files where something is new."""
-    for index, group in groupby(batches, key=attrgetter("file")):
-        file = unit.deletes.data_files[index]
-        vector, new = read_vector(io, file.vector, file.path) if file.vector else DeletionVector.of(()), 0
-        for batch in group:
-            matched = batch.positions[~batch.before]
-            new += int((~vector.contains(matched)).sum())
-            vector.add(batch.positions)
-        if new:
-            yield file, vector, new
+    with vector_reader(io) as read:
+        for index, group in groupby(batches, key=attrgetter("file")):
+            file = unit.deletes.data_files[index]
+            vector, new = read(file.vector, file.path) if file.vector else DeletionVector.of(()), 0
+            for batch in group:
+                matched = batch.positions[~batch.before]
+                new += int((~vector.contains(matched)).sum())
+                vector.add(batch.positions)
+            if new:
+                yield file, vector, new

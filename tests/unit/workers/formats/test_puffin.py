@@ -88,6 +88,9 @@ class CountingIO(PyArrowFileIO):
                     def seek(self, offset: int, whence: int = 0) -> int:
                         return int(stream.seek(offset, whence))
 
+                    def tell(self) -> int:
+                        return int(stream.tell())
+
                     def read(self, size: int = -1) -> bytes:
                         ranges.append((stream.tell(), size))
                         return bytes(stream.read(size))
