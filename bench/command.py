@@ -40,7 +40,7 @@ def main() -> None:
     default="full",
     show_default=True,
     type=click.Choice(list(SIZES)),
-    help="smoke takes about three minutes and checks that everything works; figures come from full.",
+    help="smoke takes some minutes and checks that all works; medium is for shared machines; targets apply to full.",
 )
 @click.option("--runs", type=click.IntRange(1), help="Runs that count, instead of the size's.")
 @click.option(

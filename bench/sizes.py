@@ -1,4 +1,4 @@
-"""All numbers that scale: a smoke size that takes minutes, and the full size whose figures count."""
+"""All numbers that scale: a smoke size that takes minutes, a medium one, and the full size that targets apply to."""
 
 from __future__ import annotations
 
@@ -137,4 +137,15 @@ FULL = Size(
     two_batches=20,
     two_tables=4,
 )
-SIZES = {size.name: size for size in (SMOKE, FULL)}
+#: For a machine that is shared: the tables that take longest to make or to work on are smaller.
+MEDIUM = replace(
+    FULL,
+    name="medium",
+    runs=3,
+    w1_scale=1.5,
+    w2_checkpoints=(100,),
+    planning_partitions=20,
+    small_tables=50,
+    w8_small_tables=10,
+)
+SIZES = {size.name: size for size in (SMOKE, MEDIUM, FULL)}
