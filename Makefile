@@ -28,8 +28,8 @@ lint:  ## style and types only
 	@$(RUN) ruff check .
 	@$(RUN) mypy
 
-bench:  ## measure Icefleet beside its peers and the machine's limit, into bench/report; ARGS="--size smoke" takes three minutes
-	@scripts/bootstrap python java redis maven
+bench:  ## measure Icefleet beside its peers and the machine's limit, into bench/report; ARGS="--size smoke" takes some minutes
+	@scripts/bootstrap python java redis maven stores
 	@$(RUN) python -m bench run $(ARGS)
 
 chaos:  ## break a fleet on purpose for half an hour; ARGS="--minutes 5" for less, ARGS=--help for more

@@ -111,11 +111,14 @@ class SlowStore:
         command = [server, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", "posix", str(folder)]
         log = (folder.parent / "logs/store.log").absolute()
         log.parent.mkdir(parents=True, exist_ok=True)
+        # In sessions of their own: Ctrl-C ends contestants first.
         with log.open("ab") as output:
-            self._server = subprocess.Popen(command, env={**os.environ, **keys}, stdout=output, stderr=output)
+            self._server = subprocess.Popen(
+                command, env={**os.environ, **keys}, stdout=output, stderr=output, start_new_session=True
+            )
         proxy = [sys.executable, "-m", "tests.support.slow_proxy", "--backend", f"127.0.0.1:{port}"]
         proxy += ["--latency", str(LATENCY_SECONDS), "--rate", str(BYTES_PER_SECOND)]
-        self._proxy = subprocess.Popen(proxy, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._proxy = subprocess.Popen(proxy, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert self._proxy.stdout is not None
         self._endpoint = self._proxy.stdout.readline().strip()
         _wait_for(port)
