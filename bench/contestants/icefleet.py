@@ -1,4 +1,7 @@
-"""Icefleet as a warm worker: one process that keeps its Spark session, asked without a broker."""
+"""Icefleet as a warm worker: one process that keeps its Spark session, asked without a broker.
+
+All runs are of the same snapshot: what the process has kept of its metadata is forgotten before each.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,20 @@ from producer.common.errors import Failed
 from producer.common.settings import Settings
 from producer.job import Job
 from producer.model.job import Status
+from producer.storage.metadata_cache import METADATA_CACHE
 from tasks.lifecycle.stage import budget_of
 from workers.runtime import session
 
 
 def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Equality deletes of a table become position deletes."""
+    METADATA_CACHE.reset()
     return _report(Fleet().convert(asked["table"], catalog=asked["catalog"]["name"]))
 
 
 def compact(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Files of a table become well-sized ones; ``options`` and ``tier`` as Icefleet names them."""
+    METADATA_CACHE.reset()
     tier, options = asked.get("tier", "major"), asked.get("options")
     return _report(Fleet().compact(asked["table"], catalog=asked["catalog"]["name"], tier=tier, options=options))
 

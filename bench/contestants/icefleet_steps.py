@@ -1,4 +1,7 @@
-"""Icefleet step by step in one process, each step measured apart: the plan, the staging, the commit and clean-up."""
+"""Icefleet step by step in one process, each step measured apart: the plan, the staging, the commit and clean-up.
+
+Each plan is made as by a process that has read nothing of the table before.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from producer import Fleet
 from producer.common.errors import Failed
 from producer.common.settings import Settings
 from producer.model.job import Operation, Request, Status
+from producer.storage.metadata_cache import METADATA_CACHE
 from tasks.job.context import JobContext
 from tasks.lifecycle.outcomes import Ended, Stage
 from tasks.lifecycle.rounds import advance, begin
@@ -48,10 +52,12 @@ def convert(asked: Mapping[str, Any]) -> dict[str, Any]:
 def _planned(asked: Mapping[str, Any], request: Request, settings: Settings) -> tuple[dict[str, Any], Stage]:
     """Plan a compaction and begin a conversion; return the facts of both, and what is to be staged."""
     facts: dict[str, Any] = {}
+    METADATA_CACHE.reset()
     name, catalog = asked["table"], asked["catalog"]["name"]
     planned = _step(facts, "plan_compaction", lambda: Fleet().plan(name, catalog=catalog, operation=Operation.COMPACT))
     facts["compaction_files"] = sum(unit.files for unit in planned.plan.units)
     del planned
+    METADATA_CACHE.reset()
     step = _step(facts, "plan", lambda: begin(request, settings))
     if not isinstance(step, Stage):
         raise Failed(f"nothing is planned: {step}")
