@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: What PyArrow and botocore say if nothing answers at the address of an object store.
 _SILENT_STORAGE: Final = ("NETWORK_CONNECTION", "Could not connect to the endpoint URL")
+#: What clients of Hive and Glue raise if they cannot connect.
+_SILENT_CLIENTS: Final = ("TTransportException", "EndpointConnectionError", "ConnectTimeoutError", "NoCredentialsError")
 #: What to do if a disk refuses to work, by the system's error number.
 _DISK_HINTS: Final = {
     errno.ENOSPC: ": this disk is full: free some space",
@@ -134,6 +136,10 @@ def open_table(catalog: str, table: str) -> Table:
             raise Refused(Reason.COLUMN_TYPE, sentence) from error
         message = f"{type(error).__name__}: {first_line(error)}"
         raise Corrupt(f"The metadata of {table} cannot be read: {message}.") from error
+    except Exception as error:  # some clients connect only now
+        if type(error).__name__ not in _SILENT_CLIENTS:
+            raise
+        raise Refused(Reason.NO_ANSWER, f"Catalog {catalog!r} does not answer: {first_line(error)}") from error
 
 
 @retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from producer.common.errors import Conflict, Failed, IcefleetError
+from producer.common.errors import Conflict, Failed, IcefleetError, Reason, Refused
 from producer.common.settings import Settings
 from producer.common.sizes import count_text
 from producer.iceberg.manifest_reader import ManifestCache, pause_gc
@@ -233,8 +233,11 @@ class _Attempts:
             time.sleep(seconds)
             try:
                 result = self._find(self.context.reload(self.plan))
-            except IcefleetError:
-                raise
+            except IcefleetError as again:
+                if not isinstance(again, Refused) or again.reason is not Reason.NO_ANSWER:
+                    raise
+                log.warning("%s", again)
+                continue
             except Exception as again:  # the catalog is still away
                 log.warning("the catalog does not answer: %s", again)
                 continue

@@ -351,3 +351,22 @@ def test_a_warehouse_that_is_unknown(front: RestFront) -> None:
     with pytest.raises(Refused, match=r"^Catalog 'rest' refuses its configuration, such as uri or warehouse: ") as told:
         open_table("rest", "front.t")
     assert told.value.exit_status == 2
+
+
+def test_a_token_that_is_refused_while_a_job_runs(front: RestFront, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is committed or deleted, and `icefleet resume` goes on when there is another token."""
+    table = new_table()
+    expected, before = rows(table), len(table.table.snapshots())
+    front.refused[COMMIT.pattern] = 401
+    monkeypatch.setenv("ICEFLEET_COMMIT_ATTEMPTS", "1")
+    done = CliRunner().invoke(main, ["convert", table.identifier, "--catalog", "rest"])
+    assert done.exit_code == 1, done.output
+    assert "Not allowed" in done.output
+    job = re.search(r"convert:rest:\S+-[0-9a-f]{8}", done.output.replace("\n", " "))
+    assert job is not None, done.output
+    assert len(table.table.snapshots()) == before
+    del front.refused[COMMIT.pattern]
+    done = CliRunner().invoke(main, ["resume", job[0]])
+    assert done.exit_code == 0, done.output
+    assert len(table.table.snapshots()) == before + 1
+    assert rows(table) == expected
