@@ -12,6 +12,7 @@ from bench.data import master
 from bench.files import live_files
 from bench.place import LATENCY_SECONDS, Place, Places, Where, find_server, local_path
 from bench.wide import Wide
+from producer.storage.metadata_cache import METADATA_CACHE
 from producer.storage.object_store_io import ObjectStoreFileIO
 from tests.bench.conftest import recipe
 
@@ -39,12 +40,13 @@ def test_requests_of_contestants_are_slow_and_counted(tmp_path: Path) -> None:
         made = master(place, "small", recipe)
         location = made.tables[0].metadata_location
         assert location.startswith("s3://bench/masters/small/")
+        METADATA_CACHE.reset()  # this process has just written it
         with places.traffic(Where.STORE) as seen:
             began = time.perf_counter()
             contents = ObjectStoreFileIO(dict(place.contestant_properties)).new_input(location).open().read()
             seconds = time.perf_counter() - began
         assert seen is not None
-        assert seen.requests == {"GET range": 1}
+        assert sum(seen.requests.values()) == 1
         assert seen.bytes_down == len(contents) > 0
         assert seconds >= LATENCY_SECONDS
         assert made.added() == []
