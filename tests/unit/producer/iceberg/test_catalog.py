@@ -258,7 +258,8 @@ def test_an_object_store_that_does_not_answer(
     endpoint = "http://127.0.0.1:1"
     secrets = {"s3.access-key-id": "me", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
     catalog.properties.update(secrets | {"s3.endpoint": endpoint})
-    says = rf"^The files of db\.t cannot be read: s3://lake/m\.json: {endpoint} does not answer: .* the endpoint\.$"
+    says = rf"^The files of db\.t cannot be read: s3://lake/m\.json: {endpoint} does not answer: .* the endpoint, "
+    says += r"after 8 attempts in \d+ s\.$"
     with pytest.raises(Refused, match=says):
         open_table("default", "db.t")
     catalog.properties[PY_IO_IMPL] = "pyiceberg.io.pyarrow.PyArrowFileIO"
