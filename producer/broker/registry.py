@@ -119,7 +119,7 @@ class JobRegistry(FleetRedis):
         """Return the report of an ended job, or None if it is missing or unreadable."""
         if not self:
             return None
-        pipe = self._redis.pipeline()
+        pipe = self._redis.pipeline(transaction=False)  # a Redis whose memory is full refuses all that is in one
         pipe.get(_report_key(job))
         pipe.hgetall(_requests_key(job))
         text, counts = cast("tuple[str | None, dict[str, str]]", tuple(pipe.execute()))

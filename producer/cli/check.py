@@ -63,9 +63,10 @@ class Check:
 @CATALOG
 @JSON
 def check(table: str | None, catalog: str, as_json: bool) -> None:
-    """Try broker, workers, clocks, catalog, Java and scratch, and the storage of TABLE, and say what to do.
+    """Try broker, workers, clocks, catalog, Java and scratch, and the storage of TABLE.
 
-    A small file is written below the table's location, read and deleted. Exit status: 0 if all works, else 1.
+    It says what is wrong and what to do. A small file is written below the table's location, read and deleted. Exit
+    status: 0 if all works, else 1.
 
     \b
     Examples:

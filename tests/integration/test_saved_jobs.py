@@ -105,7 +105,10 @@ def test_records_are_those_of_the_last_version(saved_now: Path, job: str, moment
     tests/records/VERSION`.
     """
     before, now = (SavedJob.read(folder / job / f"{moment}.json") for folder in (LAST, saved_now))
-    assert shape_of(now) == shape_of(before)
+    expected, shape = shape_of(before), shape_of(now)
+    if moment == "concluded":  # `closing` is written beside the conclusion, and was after it
+        shape = {name: fields for name, fields in shape.items() if not name.endswith("/closing.json")}
+    assert shape == expected
 
 
 @pytest.mark.parametrize("job", ["convert-v2", "convert-v3", "compact-v2", "compact-v3"])

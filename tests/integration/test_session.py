@@ -184,8 +184,9 @@ def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path:
         session.find_java.cache_clear()
 
 
-def test_what_tasks_are_given_is_not_written_to_a_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_tasks_are_given_is_not_written_to_a_file(tmp_path: Path) -> None:
     """It may hold credentials; by itself Spark writes more than 1 MiB to a file."""
+    spark = session.session(SMALL)
     given, folder = b"not to be seen" + bytes(2 << 20), Path(spark.conf.get("spark.local.dir") or "")
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[list[str]]:

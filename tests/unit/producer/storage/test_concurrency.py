@@ -37,7 +37,7 @@ def test_no_more_requests_are_made_at_a_time() -> None:
             running -= 1
 
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda _: request("GET", "s3://b/k", call), range(40)))
+        list(pool.map(lambda _: request("GET", "s3://b/k", call, given_up=threading.Event()), range(40)))
     assert most == 3
 
 
