@@ -16,7 +16,7 @@ from producer.model.job import ENDED, TRANSITIONS, JobId, Operation, Report, Req
 from producer.model.plan import DataFile, Plan, Retirement, UnitHeader, VectorRef
 from producer.model.staged import Staged, StagedDeleteFile, StagedVector
 
-NAMES = st.text(st.characters(exclude_characters=".", exclude_categories=["Cs"]), min_size=1, max_size=12)
+NAMES = st.text(st.characters(exclude_characters=".`", exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
 class TestJobIds:
